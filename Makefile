@@ -1,0 +1,34 @@
+# One virtual environment, .venv: `make demo` installs the base into it, `make test` the test tools as well.
+PYTHON ?= python3
+PIP := .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test slow lint clean
+
+demo: .venv/base
+	.venv/bin/python -m pcmlp.experiments.demo
+
+test: .venv/test lint
+	.venv/bin/python -m pytest
+
+slow: .venv/test
+	.venv/bin/python -m pytest -m slow
+
+lint: .venv/test
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/pyright
+
+.venv/python:
+	$(PYTHON) -m venv .venv
+	touch $@
+
+.venv/base: .venv/python pyproject.toml constraints.txt
+	$(PIP) -e .
+	touch $@
+
+.venv/test: .venv/base
+	$(PIP) -e '.[test]'
+	touch $@
+
+clean:
+	rm -rf .venv runs .pytest_cache .ruff_cache

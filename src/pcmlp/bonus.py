@@ -1,0 +1,47 @@
+"""The covariance of the policy cover and the elliptical bonus (paper: Algorithm 1, lines 5, 6, 8; Eq. 2).
+
+    moment      Sigma_pi = sum_i phi_i phi_i^T / K
+    covariance  Sigma_n  = sum_{i<=n} Sigma_pi_i + lambda I
+    bonus       b_n(s,a) = min{ 2 c sqrt(phi^T Sigma_n^-1 phi), H }
+
+Directions of phi that the cover has not been to have small eigenvalues in Sigma_n, so they pay the most. With the
+Cholesky factor Sigma = L L^T the quadratic form is |L^-1 phi|^2: one triangular solve, and no inverse is ever formed.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float
+
+from pcmlp.types import Action, Features, State, Transitions
+
+
+def second_moment(features: Features, data: Transitions) -> Float[Array, "d d"]:
+    """Sigma_pi. A draw after its episode's end counts in K as phi = 0: nothing was visited."""
+    phi = jax.vmap(features)(data.state, data.action)
+    phi = jnp.where(data.valid[:, None], phi, 0.0)
+    return jnp.matmul(phi.T, phi, precision="highest") / phi.shape[0]
+
+
+class EllipticalBonus(eqx.Module):
+    """b_n as a function of (s, a)."""
+
+    features: Features
+    factor: Float[Array, "d d"]  # L, lower triangular, with L L^T = Sigma_n
+    scale: float | Float[Array, ""]  # c
+    cap: float  # H
+
+    def __call__(self, state: State, action: Action) -> Float[Array, ""]:
+        whitened = solve_triangular(self.factor, self.features(state, action), lower=True)
+        return jnp.minimum(2.0 * self.scale * jnp.sqrt(jnp.sum(whitened**2)), self.cap)
+
+
+def elliptical_bonus(features: Features, covariance: Float[Array, "d d"], scale: float, cap: float) -> EllipticalBonus:
+    return EllipticalBonus(features, jnp.linalg.cholesky(covariance), scale, float(cap))
+
+
+def information_gain(covariance: Float[Array, "d d"], ridge: float) -> Float[Array, ""]:
+    """ln det(I + Sigma / lambda), Sigma without its ridge: how much the cover has seen, in nats."""
+    factor = jnp.linalg.cholesky(covariance)
+    return 2.0 * jnp.sum(jnp.log(jnp.diag(factor)) - 0.5 * jnp.log(ridge))

@@ -1,0 +1,51 @@
+"""The one assumption on phi, checked before anything is compiled: |phi(s, a)| <= 1 over the task's states."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float
+
+from pcmlp.types import Box, ConfigError, Features, Finite, Space
+
+_CORNERS = 12  # boxes of more dimensions have too many corners to list
+
+
+def feature_dim(features: Features, states: Space, actions: Space) -> int:
+    key = jr.key(0)
+    try:
+        return jax.eval_shape(lambda: features(states.sample(key), actions.sample(key))).shape[0]
+    except (TypeError, ValueError, IndexError) as error:
+        sizes = f"states of size {states.size} and actions of size {actions.size}"
+        raise ConfigError(f"features do not take {sizes}: {str(error).splitlines()[0]}") from error
+
+
+def largest_norm(features: Features, states: Space, actions: Space) -> Float[Array, ""]:
+    """Over every pair of a finite MDP; over random points and corners of boxes."""
+    if isinstance(states, Finite) and isinstance(actions, Finite):
+        pairs = [jnp.array(x) for x in zip(*itertools.product(range(states.size), range(actions.size)), strict=True)]
+    else:
+        assert isinstance(states, Box)
+        assert isinstance(actions, Box)
+        low, high = (np.concatenate([np.asarray(x) for x in xs]) for xs in zip(_ends(states), _ends(actions)))
+        inside = np.random.default_rng(0).uniform(low, high, (2000, low.size))
+        corners = np.array(list(itertools.product(*zip(low, high)))) if low.size <= _CORNERS else inside[:1] * 0 + high
+        points = jnp.asarray(np.concatenate([inside, corners]), jnp.float32)
+        pairs = [points[:, : states.size], points[:, states.size :]]
+    return jnp.max(jnp.linalg.norm(jax.vmap(features)(*pairs), axis=1))
+
+
+def _ends(box: Box) -> tuple[Array, Array]:
+    return box.low, box.high
+
+
+def check_norm(features: Features, states: Space, actions: Space) -> None:
+    feature_dim(features, states, actions)
+    norm = float(largest_norm(features, states, actions))
+    if not norm <= 1 + 1e-4:
+        raise ConfigError(
+            f"features have norm {norm:.4g} at a state of the task, the bonus needs at most 1: "
+            f"divide them by one constant (multiply features.scale by {1 / norm:.3g})"
+        )

@@ -1,0 +1,37 @@
+"""Random Fourier features of the RBF kernel (Rahimi & Recht 2008; paper: section 6).
+
+    phi(x) = sqrt(2/d) [cos(w_j x), sin(w_j x)]_{j <= d/2},    w_j ~ N(0, I / bandwidth^2),   x = (s, a) / units
+
+The cosine-sine pairs give |phi| = 1 exactly, everywhere: cos^2 + sin^2 = 1.
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Key
+
+from pcmlp.types import ConfigError
+
+
+def median_bandwidth(x: Float[Array, "n m"]) -> Float[Array, ""]:
+    """The median heuristic: the median distance between two different rows."""
+    distance = jnp.sqrt(jnp.sum((x[:, None, :] - x[None, :, :]) ** 2, axis=-1))
+    return jnp.median(distance[jnp.triu_indices(x.shape[0], 1)])
+
+
+class Fourier(eqx.Module):
+    frequencies: Float[Array, "half n"]
+    units: Float[Array, " n"]
+
+    @staticmethod
+    def of(key: Key[Array, ""], x: Float[Array, "m n"], *, dim: int, bandwidth: float | None = None) -> "Fourier":
+        """Features for inputs like the rows of `x`, which set the units and, if it is not given, the bandwidth."""
+        if dim < 2 or dim % 2:
+            raise ConfigError(f"features.dim={dim}: Fourier features come in pairs; give an even number of at least 2")
+        units = jnp.maximum(jnp.std(x, axis=0), 1e-6)
+        width = median_bandwidth(x / units) if bandwidth is None else jnp.asarray(bandwidth)
+        return Fourier(jr.normal(key, (dim // 2, x.shape[1])) / width, units)
+
+    def __call__(self, state: Float[Array, " s"], action: Float[Array, " a"]) -> Float[Array, " d"]:
+        angle = self.frequencies @ (jnp.concatenate([state, action]) / self.units)
+        return jnp.concatenate([jnp.cos(angle), jnp.sin(angle)]) / jnp.sqrt(float(angle.shape[0]))

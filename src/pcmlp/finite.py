@@ -1,0 +1,67 @@
+"""Exact computations in finite MDPs: tables of an MDP, occupancies, values. What the lemmas are tested with."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from pcmlp.types import MDP, FiniteTransition
+
+
+def tables(mdp: MDP) -> tuple[Float[Array, "S A"], Float[Array, "S A S"]]:
+    """The expected reward E[r(s,a,s')], and P(s'|s,a) where the MDP goes on from there and 0 where it ends."""
+    if not isinstance(mdp.transition, FiniteTransition):
+        raise TypeError(
+            f"{type(mdp.transition).__name__} has no probabilities(): exact planning needs a finite MDP; "
+            "use CEM or MPPI for this one"
+        )
+    p = mdp.transition.probabilities()
+    over_pairs = _over_all(p.shape[0], p.shape[1])
+    reward = jnp.sum(p * over_pairs(mdp.reward), axis=-1)
+    return reward, jnp.where(over_pairs(mdp.terminal), 0.0, p)
+
+
+def _over_all(num_states: int, num_actions: int) -> Callable[[Callable], Array]:
+    s, a = jnp.arange(num_states), jnp.arange(num_actions)
+
+    def table(f: Callable) -> Array:
+        return jax.vmap(lambda x: jax.vmap(lambda u: jax.vmap(lambda y: f(x, u, y))(s))(a))(s)
+
+    return table
+
+
+def initial_distribution(mdp: MDP, num_states: int) -> Float[Array, " S"]:
+    """A finite MDP starts in one state (paper: section 3)."""
+    return jax.nn.one_hot(mdp.initial(jax.random.key(0)), num_states)
+
+
+def occupancy(mdp: MDP, policy: Float[Array, "H S A"]) -> Float[Array, "H S A"]:
+    """d_h(s, a) for every time step; what is lost to terminal states is absent."""
+    _, go_on = tables(mdp)
+
+    def step(state, act):
+        pairs = state[:, None] * act
+        return jnp.einsum("xa,xay->y", pairs, go_on), pairs
+
+    _, pairs = jax.lax.scan(step, initial_distribution(mdp, go_on.shape[0]), policy)
+    return pairs
+
+
+def values(mdp: MDP, policy: Float[Array, "H S A"]) -> Float[Array, "H_plus_1 S"]:
+    """V_h(s) of a policy given by its action probabilities; the last row is V_H = 0."""
+    reward, go_on = tables(mdp)
+
+    def back(value, act):
+        value = jnp.sum(act * (reward + go_on @ value), axis=1)
+        return value, value
+
+    last = jnp.zeros(go_on.shape[0])
+    _, before = jax.lax.scan(back, last, policy, reverse=True)
+    return jnp.concatenate([before, last[None]])
+
+
+def value(mdp: MDP, policy: Float[Array, "H S A"]) -> Float[Array, ""]:
+    """J(pi; r, P), exactly."""
+    v = values(mdp, policy)[0]
+    return jnp.dot(initial_distribution(mdp, v.shape[0]), v)

@@ -1,0 +1,160 @@
+"""Algorithm 1, the PC-MLP framework (paper: section 4), a statement for each of its lines.
+
+`improve` is a stage: pure, compiled once, vmapped over seeds. Drawing samples is the world's business, because real
+environments step on the host. Every array of a `Learner` carries a leading axis of seeds outside `improve`.
+"""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Int, Key
+
+from pcmlp.bonus import elliptical_bonus, information_gain, second_moment
+from pcmlp.cover import Cover, Mixture
+from pcmlp.imagine import imagine
+from pcmlp.replay import Replay
+from pcmlp.types import (
+    AbstractModel,
+    AbstractPlanner,
+    AbstractPolicy,
+    AbstractWorld,
+    Features,
+    Metrics,
+    Transitions,
+)
+
+
+class PCMLP(eqx.Module):
+    """The inputs of Algorithm 1: an MDP and (N, K, lambda, M, P, c)."""
+
+    world: AbstractWorld
+    features: Features  # phi
+    model: AbstractModel  # the class P
+    planner: AbstractPlanner  # OP
+    num_iterations: int = eqx.field(static=True)  # N
+    samples_per_policy: int = eqx.field(static=True)  # K
+    ridge: float = 1.0  # lambda
+    bonus_scale: float = 1.0  # c
+    # paper: K and M are independent draws, each one step of an episode of its own / here: by default all steps of
+    # whole episodes ("iid" gives the paper's), and the model is fitted to the K samples of every policy so far
+    # rather than to M fresh ones (a number of `fit_samples` gives the paper's). See docs/deviations.md.
+    draws: Literal["episodes", "iid"] = eqx.field(static=True, default="episodes")
+    fit_samples: int | None = eqx.field(static=True, default=None)  # M
+    covariance: Literal["on", "off"] = eqx.field(static=True, default="on")  # off: Sigma stays lambda I, a control
+
+
+class Learner(eqx.Module):
+    """Everything that changes from one iteration to the next."""
+
+    policy: AbstractPolicy  # pi_n
+    cover: Cover  # { pi_1 ... pi_n }
+    covariance: Float[Array, "*seeds d d"]  # Sigma_n
+    model: AbstractModel  # P_n
+    replay: Replay  # what the model is fitted to
+    values: Float[Array, "*seeds N"]  # J of each policy of the cover, estimated from its own K samples
+    env_steps: Int[Array, "*seeds"]
+
+    def best(self) -> AbstractPolicy:
+        """The policy the theorems speak of: the best of the cover, chosen by the samples already paid for."""
+        return self.cover[jnp.argmax(self.values)]
+
+
+@eqx.filter_jit
+@eqx.filter_vmap(in_axes=(0, None))
+def start(key: Key[Array, ""], algo: PCMLP) -> Learner:
+    mdp = algo.world.mdp
+    example = example_row(algo.world)
+    dim = algo.features(example.state[0], example.action[0]).shape[0]
+    covariance = algo.ridge * jnp.eye(dim)
+    bonus = elliptical_bonus(algo.features, covariance, algo.bonus_scale, mdp.horizon)
+    policy = algo.planner.init(jr.fold_in(key, 0), imagine(mdp, algo.model, bonus))  # line 1: initialise pi_1
+    cover = Cover.of(policy, algo.num_iterations + 1)  # line 2: the cover is { pi_1 }
+    replay = Replay.like(example, algo.fit_samples or algo.num_iterations * rows_per_policy(algo))
+    values = jnp.full(algo.num_iterations, -jnp.inf)
+    return Learner(policy, cover, covariance, algo.model, replay, values, jnp.array(0))
+
+
+def improve(
+    key: Key[Array, ""], algo: PCMLP, learner: Learner, samples: Transitions, rows: Transitions, n: Int[Array, ""]
+) -> tuple[Learner, Metrics]:
+    """Lines 5 to 10, for one seed, given line 4's `samples` and line 7's `rows`."""
+    fit_key, plan_key = jr.split(key)
+    mdp = algo.world.mdp
+    seen = learner.covariance
+
+    moment = second_moment(algo.features, samples)  # line 5
+    covariance = seen + moment if algo.covariance == "on" else seen  # line 6
+    replay = learner.replay.add(rows)
+    model, fit_metrics = algo.model.fit(fit_key, replay.data)  # line 7: maximum likelihood over P
+    bonus = elliptical_bonus(algo.features, covariance, algo.bonus_scale, mdp.horizon)  # line 8
+    policy, plan_metrics = algo.planner.plan(plan_key, imagine(mdp, model, bonus), learner.policy)  # line 9
+    cover = learner.cover.push(policy)  # line 10
+
+    previous = elliptical_bonus(algo.features, seen, algo.bonus_scale, mdp.horizon)
+    paid = jax.vmap(previous)(samples.state, samples.action)
+    value = estimated_value(algo, samples)
+    metrics = {
+        "bonus_mean": jnp.mean(paid, where=samples.valid),
+        "info_gain": information_gain(covariance, algo.ridge),
+        "sample_return": value,
+        **fit_metrics,
+        **plan_metrics,
+    }
+    values = learner.values.at[n - 1].set(value)
+    return Learner(policy, cover, covariance, model, replay, values, learner.env_steps), metrics
+
+
+_improve = eqx.filter_jit(
+    eqx.filter_vmap(improve, in_axes=(0, None, eqx.if_array(0), eqx.if_array(0), eqx.if_array(0), None))
+)
+
+
+def iterate(keys: Key[Array, " seeds"], algo: PCMLP, learner: Learner, n: int) -> tuple[Learner, Metrics, Transitions]:
+    """Iteration n of all seeds: draw, then improve."""
+    draw_keys, cover_keys, improve_keys = jax.vmap(lambda k: jr.split(jr.fold_in(k, n), 3), out_axes=1)(keys)
+    sample = algo.world.collect if algo.draws == "episodes" else algo.world.draw
+
+    samples, steps = sample(draw_keys, learner.policy, algo.samples_per_policy)  # line 4: K samples from d_pi_n
+    rows = samples
+    if algo.fit_samples is not None:  # line 7: M samples from d_cover
+        rows, more = sample(cover_keys, Mixture(learner.cover), algo.fit_samples)
+        steps = steps + more
+    learner, metrics = _improve(improve_keys, algo, learner, samples, rows, jnp.array(n))
+    learner = eqx.tree_at(lambda l: l.env_steps, learner, learner.env_steps + steps)
+    return learner, metrics, samples
+
+
+def learn(keys: Key[Array, " seeds"], algo: PCMLP) -> Iterator[tuple[Learner, Metrics, Transitions]]:
+    """The whole of Algorithm 1 for one key per seed: the state, metrics and samples of every iteration."""
+    learner = start(keys, algo)
+    for n in range(1, algo.num_iterations + 1):  # line 3
+        learner, metrics, samples = iterate(keys, algo, learner, n)
+        yield learner, metrics, samples
+
+
+def rows_per_policy(algo: PCMLP) -> int:
+    """K as it comes out: whole episodes are rounded up."""
+    if algo.draws == "iid":
+        return algo.samples_per_policy
+    horizon = algo.world.mdp.horizon
+    return -(-algo.samples_per_policy // horizon) * horizon
+
+
+def estimated_value(algo: PCMLP, samples: Transitions) -> Float[Array, ""]:
+    """J(pi_n; r, P*) from the samples of line 4: the mean return of whole episodes, or H times the mean reward."""
+    total = jnp.sum(jnp.where(samples.valid, samples.reward, 0.0))
+    if algo.draws == "iid":
+        return algo.world.mdp.horizon * total / samples.reward.shape[0]
+    return total / jnp.sum(samples.last, dtype=jnp.float32)
+
+
+def example_row(world: AbstractWorld) -> Transitions:
+    """One row, for its shapes and types."""
+    key = jr.key(0)
+    state, action = world.states.sample(key)[None], world.actions.sample(key)[None]
+    no = jnp.zeros(1, bool)
+    return Transitions(state, action, jnp.zeros(1), state, no, no, no)

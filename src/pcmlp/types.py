@@ -1,0 +1,155 @@
+"""The records everything else is made of (paper: section 3).
+
+The world and the imagination are the same type, `MDP`: the imagined one has the learned model as its transition and
+reward + bonus as its reward, so a planner never knows which of the two it was given.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
+
+State = Shaped[Array, "*state"]  # what the agent observes: an integer in a finite MDP, a vector elsewhere
+Action = Shaped[Array, "*action"]
+Carry = PyTree  # what a policy remembers within an episode: a clock, a plan
+Metrics = dict[str, Float[Array, ""]]
+Features = Callable[[State, Action], Float[Array, " d"]]  # phi, with norm at most 1
+
+
+class MDP(eqx.Module):
+    """An episodic MDP as functions of one state; callers `vmap`."""
+
+    initial: Callable  # key -> s
+    transition: Callable  # key, s, a -> s'
+    reward: Callable  # s, a, s' -> r
+    terminal: Callable  # s, a, s' -> bool
+    horizon: int = eqx.field(static=True)
+
+
+class Transitions(eqx.Module):
+    """Samples (s, a, r, s') with a leading axis; rows that are not `valid` are padding."""
+
+    state: Shaped[Array, "n *state"]
+    action: Shaped[Array, "n *action"]
+    reward: Float[Array, " n"]
+    next_state: Shaped[Array, "n *state"]
+    terminal: Bool[Array, " n"]  # the MDP ended here
+    last: Bool[Array, " n"]  # the episode ended here, by the MDP or by its horizon
+    valid: Bool[Array, " n"]
+
+
+class AbstractPolicy(eqx.Module):
+    """A map from states to actions that may remember something within an episode."""
+
+    @abc.abstractmethod
+    def init(self) -> Carry: ...
+
+    @abc.abstractmethod
+    def __call__(self, key: Key[Array, ""], carry: Carry, state: State) -> tuple[Carry, Action]: ...
+
+    @abc.abstractmethod
+    def deterministic(self) -> "AbstractPolicy":
+        """The same policy without its exploration noise: what is evaluated and deployed."""
+
+
+class AbstractModel(eqx.Module):
+    """A transition that can be learned: an element of the class P, and the way to choose another one from data."""
+
+    @abc.abstractmethod
+    def __call__(self, key: Key[Array, ""], state: State, action: Action) -> State: ...
+
+    @abc.abstractmethod
+    def fit(self, key: Key[Array, ""], data: Transitions) -> "tuple[AbstractModel, Metrics]": ...
+
+
+class AbstractPlanner(eqx.Module):
+    """The planning oracle OP(Pi, r, P): all a planner sees is an `MDP`, real or imagined."""
+
+    @abc.abstractmethod
+    def init(self, key: Key[Array, ""], mdp: MDP) -> AbstractPolicy:
+        """The policy before any planning, of the same structure as those that `plan` returns."""
+
+    @abc.abstractmethod
+    def plan(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> tuple[AbstractPolicy, Metrics]: ...
+
+
+class AbstractWorld(eqx.Module):
+    """What can be acted in. Keys, policies and results carry a leading axis of seeds, which a world steps together."""
+
+    mdp: eqx.AbstractVar[MDP]  # what is known of it; its transition is P* where the dynamics are JAX
+    states: eqx.AbstractVar["Space"]
+    actions: eqx.AbstractVar["Space"]
+
+    @abc.abstractmethod
+    def collect(self, keys: Key[Array, " seeds"], policies: AbstractPolicy, n: int) -> tuple[Transitions, Array]:
+        """Whole episodes of at least `n` steps, and the number of steps they took."""
+
+    @abc.abstractmethod
+    def draw(self, keys: Key[Array, " seeds"], policies: AbstractPolicy, n: int) -> tuple[Transitions, Array]:
+        """`n` independent draws from d_pi, and the number of steps it took to reach them."""
+
+    @abc.abstractmethod
+    def evaluate(self, keys: Key[Array, " seeds"], policies: AbstractPolicy, episodes: int) -> Float[Array, "seeds n"]:
+        """Returns of the deterministic policies."""
+
+
+@runtime_checkable
+class FiniteTransition(Protocol):
+    """A transition between finitely many states: what exact planning needs to know of it."""
+
+    def probabilities(self) -> Float[Array, "S A S"]: ...
+
+
+class Finite(eqx.Module):
+    """The integers 0 ... size - 1."""
+
+    size: int = eqx.field(static=True)
+
+    def sample(self, key: Key[Array, ""]) -> Int[Array, ""]:
+        return jr.randint(key, (), 0, self.size)
+
+
+class Box(eqx.Module):
+    """Vectors between two bounds."""
+
+    low: Float[Array, " n"]
+    high: Float[Array, " n"]
+
+    @staticmethod
+    def of(bound: float, size: int) -> "Box":
+        return Box(jnp.full(size, -bound), jnp.full(size, bound))
+
+    @property
+    def size(self) -> int:
+        return self.low.shape[-1]
+
+    def sample(self, key: Key[Array, ""]) -> Float[Array, " n"]:
+        return jr.uniform(key, self.low.shape, minval=self.low, maxval=self.high)
+
+    def clip(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
+        return jnp.clip(x, self.low, self.high)
+
+
+Space = Finite | Box
+
+
+class Task(eqx.Module):
+    """A world and what Algorithm 1 is given about it."""
+
+    world: AbstractWorld
+    features: Features  # the phi under which the setting is proved
+    model: AbstractModel  # the class P, as an element that nothing was fitted to
+    success_return: float | None = None  # an episode with at least this return succeeded
+
+
+class ConfigError(ValueError):
+    """Bad input: one line that names what is wrong and what to do; the command line exits with code 2."""
+
+
+def never(state: State, action: Action, next_state: State) -> Bool[Array, ""]:
+    """The terminal function of an MDP that only its horizon ends."""
+    return jnp.array(False)
