@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int, Key
 
-from pcmlp.bonus import elliptical_bonus, information_gain, second_moment
+from pcmlp.bonus import EllipticalBonus, elliptical_bonus, information_gain, second_moment
 from pcmlp.cover import Cover, Mixture
 from pcmlp.imagine import imagine
 from pcmlp.replay import Replay
@@ -54,6 +54,7 @@ class Learner(eqx.Module):
     cover: Cover  # { pi_1 ... pi_n }
     covariance: Float[Array, "*seeds d d"]  # Sigma_n
     model: AbstractModel  # P_n
+    bonus: EllipticalBonus  # b_n
     replay: Replay  # what the model is fitted to
     values: Float[Array, "*seeds N"]  # J of each policy of the cover, estimated from its own K samples
     env_steps: Int[Array, "*seeds"]
@@ -75,7 +76,7 @@ def start(key: Key[Array, ""], algo: PCMLP) -> Learner:
     cover = Cover.of(policy, algo.num_iterations + 1)  # line 2: the cover is { pi_1 }
     replay = Replay.like(example, algo.fit_samples or algo.num_iterations * rows_per_policy(algo))
     values = jnp.full(algo.num_iterations, -jnp.inf)
-    return Learner(policy, cover, covariance, algo.model, replay, values, jnp.array(0))
+    return Learner(policy, cover, covariance, algo.model, bonus, replay, values, jnp.array(0))
 
 
 def improve(
@@ -94,8 +95,7 @@ def improve(
     policy, plan_metrics = algo.planner.plan(plan_key, imagine(mdp, model, bonus), learner.policy)  # line 9
     cover = learner.cover.push(policy)  # line 10
 
-    previous = elliptical_bonus(algo.features, seen, algo.bonus_scale, mdp.horizon)
-    paid = jax.vmap(previous)(samples.state, samples.action)
+    paid = jax.vmap(learner.bonus)(samples.state, samples.action)  # what line 9 promised pi_n, at the states it met
     value = estimated_value(algo, samples)
     metrics = {
         "bonus_mean": jnp.mean(paid, where=samples.valid),
@@ -105,7 +105,7 @@ def improve(
         **plan_metrics,
     }
     values = learner.values.at[n - 1].set(value)
-    return Learner(policy, cover, covariance, model, replay, values, learner.env_steps), metrics
+    return Learner(policy, cover, covariance, model, bonus, replay, values, learner.env_steps), metrics
 
 
 _improve = eqx.filter_jit(

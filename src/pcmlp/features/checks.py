@@ -29,16 +29,14 @@ def largest_norm(features: Features, states: Space, actions: Space) -> Float[Arr
     else:
         assert isinstance(states, Box)
         assert isinstance(actions, Box)
-        low, high = (np.concatenate([np.asarray(x) for x in xs]) for xs in zip(_ends(states), _ends(actions)))
+        low = np.concatenate([np.asarray(states.low), np.asarray(actions.low)])
+        high = np.concatenate([np.asarray(states.high), np.asarray(actions.high)])
         inside = np.random.default_rng(0).uniform(low, high, (2000, low.size))
-        corners = np.array(list(itertools.product(*zip(low, high)))) if low.size <= _CORNERS else inside[:1] * 0 + high
+        ends = list(itertools.product(*zip(low, high, strict=True))) if low.size <= _CORNERS else [low, high]
+        corners = np.array(ends)
         points = jnp.asarray(np.concatenate([inside, corners]), jnp.float32)
         pairs = [points[:, : states.size], points[:, states.size :]]
     return jnp.max(jnp.linalg.norm(jax.vmap(features)(*pairs), axis=1))
-
-
-def _ends(box: Box) -> tuple[Array, Array]:
-    return box.low, box.high
 
 
 def check_norm(features: Features, states: Space, actions: Space) -> None:

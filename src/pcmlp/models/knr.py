@@ -2,7 +2,7 @@
 
 With known sigma the likelihood is the squared error, and W is fitted in one of two ways:
 
-    sgd    W <- Pi_F( W - eta (W phi_i - s'_i) phi_i^T ) from W = 0, once over the data, and the average of the iterates;
+    sgd    W <- Pi_F( W - eta (W phi_i - s'_i) phi_i^T ) from W = 0, once over the data; the iterates' average;
            eta = F^2 / ((F + B) sqrt(M)), B a bound on |s'| (appendix B, dimension-free SGD)
     exact  argmin over |W|_F <= F of sum_i |W phi_i - s'_i|^2: least squares, with the multiplier of the norm bound
            found by bisection
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
+from pcmlp import linalg
 from pcmlp.types import AbstractModel, ConfigError, Features, Metrics, Transitions
 
 _FAILURE = 0.1  # delta of the state bound B
@@ -111,7 +112,7 @@ def constrained_least_squares(
     """In the eigenbasis of sum phi phi^T, with eigenvalues e and moments z, W_j(nu) = z_j / (e_j + nu), and nu >= 0 is
     the smallest with |W(nu)|_F <= F. Directions that the data do not have stay 0: the solution of least norm."""
     gram = jnp.matmul(phi.T, phi, precision="highest")
-    values, vectors = jnp.linalg.eigh(gram)
+    values, vectors = linalg.eigh(gram)
     present = values > 1e-6 * jnp.maximum(values[-1], 1e-30)
     moment = jnp.matmul(vectors.T, jnp.matmul(phi.T, target, precision="highest"), precision="highest")
 

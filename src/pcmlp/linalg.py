@@ -1,0 +1,29 @@
+"""Matrix factorisations that are safe inside a stage vmapped over seeds.
+
+jaxlib 0.10 runs a *batched* LAPACK call on the threads that execute the program and blocks one of them meanwhile: two
+such calls at once wait for each other for ever on a machine of two cores. So these go through their batch one matrix
+at a time. They run once a stage; what runs in the planner's inner loop is a matrix product.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import sequential_vmap
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float
+
+
+@sequential_vmap
+def cholesky(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    return jnp.linalg.cholesky(matrix)
+
+
+@sequential_vmap
+def whitener(factor: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """L^-1 of a lower triangular L, by forward substitution: |L^-1 x|^2 = x^T (L L^T)^-1 x."""
+    return solve_triangular(factor, jnp.eye(factor.shape[0]), lower=True)
+
+
+@sequential_vmap
+def eigh(matrix: Float[Array, "d d"]) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+    values, vectors = jax.lax.linalg.eigh(matrix)[::-1]
+    return values, vectors
