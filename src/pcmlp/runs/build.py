@@ -1,0 +1,168 @@
+"""A configuration into the task and the inputs of Algorithm 1. What only a built task can tell is checked here."""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Key
+
+from pcmlp.baselines.random import UniformPlanner
+from pcmlp.features import Fourier, OneHot, Polynomial, check_norm, feature_dim
+from pcmlp.framework import PCMLP
+from pcmlp.models import KNR
+from pcmlp.planners import CEM, MPPI, Shooting, ValueIteration
+from pcmlp.runs.options import (
+    FEATURES,
+    CEMOptions,
+    FourierFeatures,
+    ModelOptions,
+    MPPIOptions,
+    OneHotFeatures,
+    PolynomialFeatures,
+    RunConfig,
+    UniformOptions,
+    ValueIterationOptions,
+    name_of,
+)
+from pcmlp.tasks import TASKS
+from pcmlp.types import AbstractModel, AbstractPlanner, AbstractWorld, Box, ConfigError, Features, Finite, Task
+
+_MONOMIALS = 5_000  # a covariance of more features than this is no longer a quick factorisation
+_FEATURE_POINTS = 500  # what the units and bandwidth of Fourier features are read from
+
+
+def build(config: RunConfig) -> tuple[Task, PCMLP]:
+    task = build_task(config)
+    features = build_features(config, task)
+    try:
+        check_norm(features, task.world.states, task.world.actions)
+    except ConfigError as error:
+        raise ConfigError(f"{_shown('features', config.features)}: {error}") from error
+    model = build_model(config, task, features)
+    algo = PCMLP(
+        world=task.world,
+        features=features,
+        model=model,
+        planner=build_planner(config, task.world),
+        num_iterations=config.num_iterations,
+        samples_per_policy=config.samples_per_policy or config.task.horizon,
+        ridge=config.ridge,
+        bonus_scale=config.bonus_scale,
+        draws=config.draws,
+        fit_samples=config.fit_samples,
+        covariance=config.covariance,
+    )
+    return Task(task.world, features, model, task.success_return), algo
+
+
+def build_task(config: RunConfig) -> Task:
+    try:
+        return config.task.build()
+    except (TypeError, ValueError) as error:  # a ConfigError, or an array of the wrong kind in a user's file
+        line = str(error).splitlines()[0]
+        named = isinstance(error, ConfigError) and line.startswith("task.")
+        raise ConfigError(line if named else f"{_shown('task', config.task)}: {line}") from error
+
+
+def _shown(group: str, options: Any) -> str:
+    """The settings of a group that are not its defaults, for an error that is about their combination."""
+    name = {"task": TASKS, "features": FEATURES}[group]
+    changed = {
+        field.name: getattr(options, field.name)
+        for field in dataclasses.fields(options)
+        if getattr(options, field.name) != field.default
+    }
+    pairs = " ".join(f"{group}.{key}={value}" for key, value in changed.items())
+    return pairs or f"{group}.name={name_of(name, options)}"
+
+
+def build_features(config: RunConfig, task: Task) -> Features:
+    options, states, actions = config.features, task.world.states, task.world.actions
+    if isinstance(options, OneHotFeatures):
+        if not (isinstance(states, Finite) and isinstance(actions, Finite)):
+            raise ConfigError("features.name=one-hot: needs finitely many states and actions; give fourier")
+        return OneHot(states.size, actions.size)
+    if isinstance(options, PolynomialFeatures | FourierFeatures):
+        if not (isinstance(states, Box) and isinstance(actions, Box)):
+            name = "polynomial" if isinstance(options, PolynomialFeatures) else "fourier"
+            raise ConfigError(f"features.name={name}: needs states and actions that are vectors; give one-hot")
+        return _of_vectors(options, states, actions)
+    return task.features
+
+
+def _of_vectors(options: PolynomialFeatures | FourierFeatures, states: Box, actions: Box) -> Features:
+    if isinstance(options, PolynomialFeatures):
+        count = math.comb(states.size + actions.size + options.degree, options.degree)
+        if count > _MONOMIALS:
+            raise ConfigError(f"features.degree={options.degree}: {count} monomials; give a lower degree")
+        return Polynomial.of(states, actions, degree=options.degree, scale=options.scale)
+    point_key, frequency_key = jr.split(jr.key(0))
+
+    def point(key: Key[Array, ""]) -> Float[Array, " n"]:
+        state_key, action_key = jr.split(key)
+        return jnp.concatenate([states.sample(state_key), actions.sample(action_key)])
+
+    x = jax.vmap(point)(jr.split(point_key, _FEATURE_POINTS))
+    return Fourier.of(frequency_key, x, dim=options.dim, bandwidth=options.bandwidth)
+
+
+def build_model(config: RunConfig, task: Task, features: Features) -> AbstractModel:
+    options, model = config.model, task.model
+    if not isinstance(model, KNR):
+        if options != ModelOptions():
+            raise ConfigError(
+                f"model.method={options.method} model.radius={options.radius}: the model of {config.task_name} has no "
+                "such settings; leave model.* out"
+            )
+        return model
+    size, dim = model.W.shape[0], feature_dim(features, task.world.states, task.world.actions)
+    radius = model.radius if options.radius is None else options.radius
+    fresh = KNR.of(features, size, dim, sigma=model.sigma, radius=radius)
+    return KNR(fresh.W, features, model.sigma, radius, options.method)
+
+
+def build_planner(config: RunConfig, world: AbstractWorld) -> AbstractPlanner:
+    options, actions = config.planner, world.actions
+    if isinstance(options, ValueIterationOptions):
+        return ValueIteration()
+    if isinstance(options, UniformOptions):
+        return UniformPlanner(actions)
+    assert isinstance(actions, Box)
+    length = options.plan_length or config.task.horizon
+    if isinstance(options, CEMOptions):
+        shooter = CEM(
+            actions,
+            num_plans=options.num_plans,
+            plan_length=length,
+            iterations=options.iterations,
+            elites=options.elites,
+            noise_std=options.noise_std,
+            correlation=options.correlation,
+            particles=options.particles,
+        )
+    else:
+        shooter = MPPI(
+            actions,
+            num_plans=options.num_plans,
+            plan_length=length,
+            temperature=options.temperature,
+            noise_cov=options.noise_cov,
+            particles=options.particles,
+        )
+    return Shooting(shooter, warmup=options.warmup)
+
+
+def imagined_steps(config: RunConfig) -> tuple[int, int]:
+    """Imagined steps for each real action and for each call of the planner; 0 where planning takes no samples."""
+    options = config.planner
+    if not isinstance(options, CEMOptions | MPPIOptions):
+        return 0, 0
+    rounds = options.iterations if isinstance(options, CEMOptions) else 1
+    refinement = rounds * options.num_plans * options.particles * (options.plan_length or config.task.horizon)
+    return refinement, 2 * options.warmup * refinement  # both the last plan and doing nothing are refined
+
+
+__all__ = ["build", "build_task", "imagined_steps"]

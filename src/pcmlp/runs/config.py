@@ -1,0 +1,141 @@
+"""The configuration of a run, resolved from presets and `--set key=value`, and as JSON.
+
+`task`, `features` and `planner` are groups: `features.name=fourier` chooses the record whose fields `features.dim` and
+so on then are, so a configuration never holds a setting that nothing reads. Everything is checked here or in
+`runs.build`, before anything is compiled.
+"""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from pcmlp.runs.options import COMMAND_LINE, GROUPS, ModelOptions, RunConfig, name_of
+from pcmlp.runs.parse import annotations, known, nearest, parse, parse_int, split_settings
+from pcmlp.runs.presets import ALGORITHMS, PLANNERS_OF, PRESETS, algorithms_for, default_algorithm
+from pcmlp.runs.validate import validate
+from pcmlp.tasks import TASKS
+from pcmlp.types import ConfigError
+
+_SETTINGS = {
+    key: annotation
+    for key, annotation in annotations(RunConfig).items()
+    if key not in (*COMMAND_LINE, *GROUPS, "model")
+}
+
+
+def resolve(
+    task: str,
+    algo: str | None = None,
+    seeds: Sequence[int | str] = (0, 1, 2, 3),
+    steps: int | str | None = None,
+    settings: Sequence[str] = (),
+) -> RunConfig:
+    """Presets, then `settings`, each a `key=value`; checked."""
+    known("task", task, TASKS, "pcmlp list shows them all")
+    algo = known("algo", algo or default_algorithm(task), ALGORITHMS, "pcmlp list shows them all")
+    if (algo, task) not in PRESETS:
+        works = " or ".join(algorithms_for(task))
+        raise ConfigError(f"algo={algo}: not made for {task}; give --algo {works}")
+    preset = PRESETS[algo, task]
+    given = split_settings(settings)
+    groups = {
+        "task": _choose("task", task, given, preset),
+        "features": _choose("features", _group_name("features", given, preset, "task"), given, preset),
+        "planner": _choose("planner", _planner_name(algo, given, preset), given, preset),
+        "model": _fill("model", ModelOptions, given, preset),
+    }
+    for key, text in given.items():
+        _check_key(key, text, groups)
+    plain = {key: preset[key] for key in _SETTINGS if key in preset}
+    plain |= {key: parse(key, given[key], _SETTINGS[key]) for key in _SETTINGS if key in given}
+    budget = preset["steps"] if steps is None else parse_int("steps", str(steps))
+    numbers = tuple(parse_int("seeds", str(seed)) for seed in seeds)
+    config = RunConfig(algo=algo, seeds=numbers, steps=budget, **groups, **plain)
+    if config.samples_per_policy is None:
+        config = dataclasses.replace(config, samples_per_policy=config.task.horizon)
+    validate(config)
+    return config
+
+
+def _group_name(group: str, given: dict[str, str], preset: dict[str, Any], default: str) -> str:
+    key = f"{group}.name"
+    names = GROUPS[group]
+    name = given[key] if key in given else preset.get(key, default)
+    return known(key, name, names, "one of " + ", ".join(names))
+
+
+def _planner_name(algo: str, given: dict[str, str], preset: dict[str, Any]) -> str:
+    allowed = PLANNERS_OF[algo]
+    name = _group_name("planner", given, preset, allowed[0])
+    if name not in allowed:
+        raise ConfigError(f"planner.name={name}: {algo} plans by {' or '.join(allowed)}; give that or leave it out")
+    return name
+
+
+def _choose(group: str, name: str, given: dict[str, str], preset: dict[str, Any]) -> Any:
+    """The record `name` of the group; a preset for another record of it says nothing about this one."""
+    same = preset.get(f"{group}.name", name) == name
+    return _fill(group, GROUPS[group][name], given, preset if same else {})
+
+
+def _fill(group: str, options: type, given: dict[str, str], preset: dict[str, Any]) -> Any:
+    types = annotations(options)
+    values = {name: preset[f"{group}.{name}"] for name in types if f"{group}.{name}" in preset}
+    for name, annotation in types.items():
+        key = f"{group}.{name}"
+        if key in given:
+            values[name] = parse(key, given[key], annotation)
+    return options(**values)
+
+
+def keys_of(groups: dict[str, Any]) -> list[str]:
+    """Every key that `--set` takes, given the chosen records."""
+    inside = [f"{group}.{name}" for group, options in groups.items() for name in annotations(type(options))]
+    return [*_SETTINGS, "features.name", "planner.name", *inside]
+
+
+def _check_key(key: str, text: str, groups: dict[str, Any]) -> None:
+    keys = keys_of(groups)
+    if key in keys:
+        return
+    if key in COMMAND_LINE or key == "task.name":
+        flag = "the first argument" if key.startswith("task") else f"--{key}"
+        raise ConfigError(f"{key}={text}: not a key of --set; give it as {flag}")
+    group, _, name = key.partition(".")
+    elsewhere = [other for other, options in GROUPS.get(group, {}).items() if name in annotations(options)]
+    if elsewhere and group != "task":
+        chosen = name_of(GROUPS[group], groups[group])
+        raise ConfigError(f"{key}={text}: {group} {chosen} has no {name} (of {' and '.join(elsewhere)}); leave it out")
+    raise ConfigError(f"{key}={text}: unknown key; the nearest is {nearest(key, keys)}")
+
+
+def to_json(config: RunConfig) -> str:
+    """Whole and resolved; the keys are those of `--set`."""
+    record = dataclasses.asdict(config)
+    for group, names in GROUPS.items():
+        record[group] = {"name": name_of(names, getattr(config, group)), **record[group]}
+    return json.dumps(record, indent=2) + "\n"
+
+
+def from_json(text: str) -> RunConfig:
+    try:
+        record = json.loads(text)
+        task, algo, seeds, steps = record["task"].pop("name"), record["algo"], record["seeds"], record["steps"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"config.json: not the configuration of a run ({error!r}); start the run again") from error
+    return resolve(task, algo, seeds, steps, list(_flat(record)))
+
+
+def _flat(record: dict[str, Any], prefix: str = "") -> list[str]:
+    items = []
+    for key, value in record.items():
+        if isinstance(value, dict):
+            items += _flat(value, f"{key}.")
+        elif prefix or key not in COMMAND_LINE:
+            text = value if isinstance(value, str) else str(value).lower()  # None and booleans as `--set` has them
+            items.append(f"{prefix}{key}={text}")
+    return items
+
+
+__all__ = ["RunConfig", "from_json", "keys_of", "resolve", "to_json"]

@@ -1,0 +1,96 @@
+"""The append-only log of everything that was collected: `episodes/log` in the run folder.
+
+    record = b"PCEP" | payload length, 8 bytes | CRC-32 of the payload, 4 bytes | payload      (little-endian)
+    payload = a safetensors file: the arrays of `Transitions`, [seeds, rows, ...], the iteration and seeds as metadata
+
+A run may be cut off in the middle of a record, so reading stops at the first one that is not whole, and writing
+starts over from there.
+"""
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from safetensors.numpy import load, save
+
+_MAGIC = b"PCEP"
+_HEADER = struct.Struct("<4sQI")
+_FIELDS = ("state", "action", "reward", "next_state", "terminal", "last", "valid")  # those of `Transitions`
+
+
+@dataclass(frozen=True)
+class Record:
+    """What all seeds collected in one iteration."""
+
+    iteration: int
+    seeds: tuple[int, ...]
+    arrays: dict[str, np.ndarray]  # the fields of `Transitions`, each [seeds, rows, ...]
+
+
+class EpisodeLog:
+    """The writer; a context manager."""
+
+    def __init__(self, folder: Path):
+        folder.mkdir(parents=True, exist_ok=True)
+        path = log_path(folder)
+        whole = _whole_length(path) if path.exists() else 0
+        self._file = path.open("ab")
+        self._file.truncate(whole)
+
+    def append(self, iteration: int, seeds: Sequence[int], rows: object) -> None:
+        """`rows` is a `Transitions` with a leading axis of seeds."""
+        arrays = {name: np.asarray(getattr(rows, name), order="C") for name in _FIELDS}
+        payload = save(arrays, {"iteration": str(iteration), "seeds": " ".join(map(str, seeds))})
+        self._file.write(_HEADER.pack(_MAGIC, len(payload), zlib.crc32(payload)) + payload)
+        self._file.flush()
+
+    def __enter__(self) -> "EpisodeLog":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def log_path(folder: Path) -> Path:
+    return folder / "log"
+
+
+def read(folder: Path) -> Iterator[Record]:
+    """The whole records of a log, in the order they were written."""
+    path = log_path(folder)
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for payload in _payloads(file):
+            metadata = _metadata(payload)
+            seeds = tuple(int(seed) for seed in metadata["seeds"].split())
+            yield Record(int(metadata["iteration"]), seeds, load(payload))
+
+
+def _payloads(file: BinaryIO) -> Iterator[bytes]:
+    size = file.seek(0, 2)
+    file.seek(0)
+    while len(header := file.read(_HEADER.size)) == _HEADER.size:
+        magic, length, checksum = _HEADER.unpack(header)
+        if magic != _MAGIC or length > size - file.tell():
+            return
+        payload = file.read(length)
+        if zlib.crc32(payload) != checksum:
+            return
+        yield payload
+
+
+def _whole_length(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(_HEADER.size + len(payload) for payload in _payloads(file))
+
+
+def _metadata(payload: bytes) -> dict[str, str]:
+    """A safetensors file begins with the length of its JSON header; its reader keeps the metadata to itself."""
+    (length,) = struct.unpack_from("<Q", payload)
+    return json.loads(payload[8 : 8 + length])["__metadata__"]

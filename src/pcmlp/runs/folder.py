@@ -1,0 +1,118 @@
+"""The run folder: `config.json`, `metrics.csv`, `summary.json`, `episodes/`, `policy/`.
+
+Whatever is written is on disk before the next iteration begins, so a run that was cut off can be read.
+"""
+
+import csv
+import json
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pcmlp.types import ConfigError
+
+# The promised columns, in this order; what an algorithm adds comes after them.
+COLUMNS = (
+    "iteration",
+    "seed",
+    "env_steps",
+    "eval_return_mean",
+    "eval_return_std",
+    "eval_success",
+    "bonus_mean",
+    "info_gain",
+    "model_loss",
+    "wall_s",
+)
+
+Row = dict[str, Any]  # column -> number, or None where it is not defined
+
+
+class RunFolder:
+    def __init__(self, path: Path):
+        self.path = path
+        self._columns: list[str] = []
+
+    @staticmethod
+    def create(path: Path, config: str) -> "RunFolder":
+        """A new folder; a run that is already there is never written over."""
+        check_free(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            write_whole(path / "config.json", config)
+        except OSError as error:
+            raise ConfigError(f"--out {path}: cannot be written ({error.strerror}); give another folder") from error
+        return RunFolder(path)
+
+    @property
+    def episodes(self) -> Path:
+        return self.path / "episodes"
+
+    @property
+    def policy(self) -> Path:
+        return self.path / "policy"
+
+    def append(self, rows: Sequence[Row]) -> None:
+        """Rows of `metrics.csv`. Row 0 comes before anyone knows what an algorithm measures, so columns may grow."""
+        path = self.path / "metrics.csv"
+        new = [name for row in rows for name in row if name not in COLUMNS and name not in self._columns]
+        if new or not self._columns:
+            kept = _rows(path) if self._columns else []
+            self._columns = [*(self._columns or COLUMNS), *dict.fromkeys(new)]
+            write_whole(path, ",".join(self._columns) + "\n")
+            rows = [*kept, *rows]
+        with path.open("a", newline="") as file:
+            writer = csv.DictWriter(file, self._columns, lineterminator="\n")
+            writer.writerows({name: shown(value) for name, value in row.items()} for row in rows)
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        write_whole(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
+
+
+def _rows(path: Path) -> list[Row]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def check_free(path: Path) -> None:
+    if path.is_dir() and any(path.iterdir()):
+        raise ConfigError(f"--out {path}: already holds files, which are not written over; give another folder")
+    if path.exists() and not path.is_dir():
+        raise ConfigError(f"--out {path}: is a file; give another folder")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """All of it or nothing, whenever the run is cut off."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text(text)
+    os.replace(fresh, path)
+
+
+def shown(value: Any) -> str:
+    """32-bit numbers have seven digits; more would be noise."""
+    if value is None:
+        return ""
+    return f"{value + 0.0:.7g}" if isinstance(value, float) else str(value)  # + 0.0: no minus before a zero
+
+
+def read_metrics(run: Path) -> dict[str, list[float]]:
+    """`metrics.csv` by column, NaN where it is empty; a last line that was cut off is left out."""
+    with (run / "metrics.csv").open(newline="") as file:
+        rows = csv.reader(file)
+        names = next(rows, [])
+        whole = [row for row in rows if len(row) == len(names)]
+    return {name: [_number(row[i]) for row in whole] for i, name in enumerate(names)}
+
+
+def _number(text: str) -> float:
+    return float(text) if text else math.nan
+
+
+def read_config(run: Path) -> dict[str, Any]:
+    return json.loads((run / "config.json").read_text())
+
+
+def read_summary(run: Path) -> dict[str, Any]:
+    return json.loads((run / "summary.json").read_text())

@@ -1,0 +1,50 @@
+"""What a run uses where nothing else is said: a plain dict of settings for each algorithm and task it is made for."""
+
+from typing import Any
+
+ALGORITHMS = {
+    "pcmlp-linear": "PC-MLP in a finite MDP: the model is counted or chosen by likelihood, planning is value iteration",
+    "pcmlp-knr": "PC-MLP in a kernelized nonlinear regulator: least squares or SGD, planning by CEM or MPPI",
+    "random": "uniform random actions in the same loop: what no exploration strategy finds",
+}
+
+# Who plans, the first by default.
+PLANNERS_OF = {
+    "pcmlp-linear": ("value-iteration",),
+    "pcmlp-knr": ("cem", "mppi"),
+    "random": ("uniform",),
+}
+
+EXPERIMENTS = {
+    "demo": "the combination lock: PC-MLP, random play and no bonus in one picture (make demo)",
+}
+
+# `samples_per_policy` none is one episode. Where a return is noisy one episode does not tell a good policy from a
+# lucky one, so those tasks draw more.
+_LOCK = {"steps": 4_000, "bonus_scale": 0.1, "ridge": 0.01}
+_LOW_RANK = {"steps": 50_000, "bonus_scale": 0.05, "ridge": 0.01, "samples_per_policy": 1_000}
+_KNR = {"steps": 600, "bonus_scale": 1.0, "ridge": 0.01, "eval_episodes": 20}
+
+# The first algorithm of a task is its default.
+PRESETS: dict[tuple[str, str], dict[str, Any]] = {
+    ("pcmlp-linear", "combination-lock"): _LOCK,
+    ("pcmlp-linear", "low-rank"): _LOW_RANK,
+    ("pcmlp-knr", "knr-lds"): _KNR,
+    ("pcmlp-knr", "knr-poly"): {**_KNR, "steps": 1_500},
+    ("random", "combination-lock"): _LOCK,
+    ("random", "low-rank"): _LOW_RANK,
+    ("random", "knr-lds"): {**_KNR, "eval_episodes": 100},
+    ("random", "knr-poly"): {**_KNR, "steps": 1_500, "eval_episodes": 100},
+}
+
+
+def default_algorithm(task: str) -> str:
+    return next(algo for algo, made_for in PRESETS if made_for == task)
+
+
+def algorithms_for(task: str) -> list[str]:
+    return [algo for algo, made_for in PRESETS if made_for == task]
+
+
+def tasks_for(algo: str) -> list[str]:
+    return [task for made, task in PRESETS if made == algo]

@@ -1,0 +1,90 @@
+"""The limits of every setting that does not depend on the built task. One line each: key, value, remedy."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pcmlp.runs.options import CEMOptions, FourierFeatures, MPPIOptions, PolynomialFeatures, RunConfig
+from pcmlp.types import ConfigError
+
+Check = tuple[str, Any, bool, str]  # key, value, whether it is good, the remedy
+
+_LARGEST_SEED = 2**32 - 1
+_LARGEST_REPLAY = 2**31 - 1  # rows are counted in 32 bits
+
+
+def validate(config: RunConfig) -> None:
+    checks = (*_run(config), *_algorithm(config), *_features(config), *_model(config), *_planner(config))
+    for key, value, good, remedy in checks:
+        if not good:
+            raise ConfigError(f"{key}={value}: {remedy}")
+    _check_budget(config)
+
+
+def _run(config: RunConfig) -> Iterator[Check]:
+    seeds = config.seeds
+    shown = " ".join(map(str, seeds))
+    repeated = [seed for seed in seeds if seeds.count(seed) > 1]
+    yield "seeds", shown, len(seeds) > 0, "no seed, no run; give at least one, such as --seeds 0"
+    yield "seeds", shown, not repeated, f"{repeated[:1]} repeated; give each seed once"
+    yield "seeds", shown, all(0 <= s <= _LARGEST_SEED for s in seeds), f"give numbers from 0 to {_LARGEST_SEED}"
+    horizon = config.task.horizon
+    yield "task.horizon", horizon, horizon >= 1, "an episode has at least 1 step; give 1 or more"
+    yield "steps", config.steps, config.steps <= _LARGEST_REPLAY, f"give at most {_LARGEST_REPLAY}"
+    yield "eval_episodes", config.eval_episodes, config.eval_episodes >= 1, "give 1 or more"
+
+
+def _algorithm(config: RunConfig) -> Iterator[Check]:
+    K, M, horizon = config.samples_per_policy, config.fit_samples, config.task.horizon
+    assert K is not None
+    yield "bonus_scale", config.bonus_scale, config.bonus_scale >= 0, "give 0 (no bonus) or more"
+    yield "ridge", config.ridge, config.ridge > 0, "the covariance must be invertible; give a number above 0"
+    yield "ridge", config.ridge, config.ridge >= 1e-6, "too small for 32-bit numbers; give 1e-6 or more"
+    yield "samples_per_policy", K, K >= 1, "give 1 or more"
+    whole = f"less than one episode of {horizon} steps; give {horizon} or more, or draws=iid"
+    yield "samples_per_policy", K, config.draws == "iid" or horizon <= K, whole
+    yield "fit_samples", M, M is None or M >= 1, "give 1 or more, or none for the samples of every policy so far"
+
+
+def _features(config: RunConfig) -> Iterator[Check]:
+    phi = config.features
+    if isinstance(phi, PolynomialFeatures):
+        yield "features.degree", phi.degree, phi.degree >= 1, "give 1 or more"
+        yield "features.scale", phi.scale, phi.scale is None or phi.scale > 0, "give a number above 0, or none"
+    if isinstance(phi, FourierFeatures):
+        even = phi.dim >= 2 and phi.dim % 2 == 0
+        yield "features.dim", phi.dim, even, "Fourier features come in pairs; give an even number of at least 2"
+        wide = phi.bandwidth is None or phi.bandwidth > 0
+        yield "features.bandwidth", phi.bandwidth, wide, "give a number above 0, or none for the median heuristic"
+
+
+def _model(config: RunConfig) -> Iterator[Check]:
+    radius = config.model.radius
+    yield "model.radius", radius, radius is None or radius > 0, "give a number above 0, or none for the task's own"
+
+
+def _planner(config: RunConfig) -> Iterator[Check]:
+    plan = config.planner
+    if not isinstance(plan, CEMOptions | MPPIOptions):
+        return
+    for name in ("num_plans", "particles", "warmup"):
+        yield f"planner.{name}", getattr(plan, name), getattr(plan, name) >= 1, "give 1 or more"
+    length = plan.plan_length
+    yield "planner.plan_length", length, length is None or length >= 1, "give 1 or more, or none for the horizon"
+    if isinstance(plan, CEMOptions):
+        yield "planner.iterations", plan.iterations, plan.iterations >= 1, "give 1 or more"
+        some = 1 <= plan.elites <= plan.num_plans
+        yield "planner.elites", plan.elites, some, f"give 1 to planner.num_plans={plan.num_plans}"
+        yield "planner.noise_std", plan.noise_std, plan.noise_std > 0, "give a number above 0"
+        yield "planner.correlation", plan.correlation, 0 <= plan.correlation < 1, "give a number from 0 to below 1"
+    else:
+        yield "planner.temperature", plan.temperature, plan.temperature > 0, "give a number above 0"
+        yield "planner.noise_cov", plan.noise_cov, plan.noise_cov > 0, "give a number above 0"
+
+
+def _check_budget(config: RunConfig) -> None:
+    if config.num_iterations < 1:
+        needed = -(-config.steps_per_iteration // 1)
+        raise ConfigError(
+            f"steps={config.steps}: less than one iteration, which takes {needed:.0f} env steps; "
+            f"give {needed:.0f} or more"
+        )
