@@ -38,7 +38,9 @@ class EllipticalBonus(eqx.Module):
         return jnp.minimum(2.0 * self.scale * jnp.sqrt(jnp.sum(whitened**2)), self.cap)
 
 
-def elliptical_bonus(features: Features, covariance: Float[Array, "d d"], scale: float, cap: float) -> EllipticalBonus:
+def elliptical_bonus(
+    features: Features, covariance: Float[Array, "d d"], scale: float, cap: float | int
+) -> EllipticalBonus:
     return EllipticalBonus(features, linalg.whitener(linalg.cholesky(covariance)), scale, float(cap))
 
 

@@ -17,19 +17,20 @@ class Cover(eqx.Module):
     stacked: PyTree  # the policies' arrays, each with a leading axis of `capacity`
     structure: PyTree  # what the policies have in common: everything that is not an array
     size: Int[Array, ""]
+    capacity: int = eqx.field(static=True)
 
     @staticmethod
     def of(policy: AbstractPolicy, capacity: int) -> "Cover":
         """The cover { policy }, with room for `capacity`."""
         arrays, structure = eqx.partition(policy, eqx.is_array)
         stacked = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype).at[0].set(x), arrays)
-        return Cover(stacked, structure, jnp.array(1))
+        return Cover(stacked, structure, jnp.ones((), int), capacity)
 
     def push(self, policy: AbstractPolicy) -> "Cover":
         """The cover with `policy` added; a full cover drops writes, so callers size it for the whole run."""
         arrays = eqx.filter(policy, eqx.is_array)
         stacked = jax.tree.map(lambda xs, x: xs.at[self.size].set(x, mode="drop"), self.stacked, arrays)
-        return Cover(stacked, self.structure, self.size + 1)
+        return Cover(stacked, self.structure, jnp.minimum(self.size + 1, self.capacity), self.capacity)
 
     def __getitem__(self, index: Int[Array, ""] | int) -> AbstractPolicy:
         return eqx.combine(jax.tree.map(lambda xs: xs[index], self.stacked), self.structure)

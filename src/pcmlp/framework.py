@@ -27,6 +27,8 @@ from pcmlp.types import (
     Transitions,
 )
 
+SeedMetrics = dict[str, Float[Array, " seeds"]]
+
 
 class PCMLP(eqx.Module):
     """The inputs of Algorithm 1: an MDP and (N, K, lambda, M, P, c)."""
@@ -75,8 +77,8 @@ def start(key: Key[Array, ""], algo: PCMLP) -> Learner:
     policy = algo.planner.init(jr.fold_in(key, 0), imagine(mdp, algo.model, bonus))  # line 1: initialise pi_1
     cover = Cover.of(policy, algo.num_iterations + 1)  # line 2: the cover is { pi_1 }
     replay = Replay.like(example, algo.fit_samples or algo.num_iterations * rows_per_policy(algo))
-    values = jnp.full(algo.num_iterations, -jnp.inf)
-    return Learner(policy, cover, covariance, algo.model, bonus, replay, values, jnp.array(0))
+    values = jnp.full(algo.num_iterations, -jnp.inf, jnp.float32)
+    return Learner(policy, cover, covariance, algo.model, bonus, replay, values, jnp.zeros((), int))
 
 
 def improve(
@@ -113,7 +115,9 @@ _improve = eqx.filter_jit(
 )
 
 
-def iterate(keys: Key[Array, " seeds"], algo: PCMLP, learner: Learner, n: int) -> tuple[Learner, Metrics, Transitions]:
+def iterate(
+    keys: Key[Array, " seeds"], algo: PCMLP, learner: Learner, n: int
+) -> tuple[Learner, SeedMetrics, Transitions]:
     """Iteration n of all seeds: draw, then improve."""
     draw_keys, cover_keys, improve_keys = jax.vmap(lambda k: jr.split(jr.fold_in(k, n), 3), out_axes=1)(keys)
     sample = algo.world.collect if algo.draws == "episodes" else algo.world.draw
@@ -128,7 +132,7 @@ def iterate(keys: Key[Array, " seeds"], algo: PCMLP, learner: Learner, n: int) -
     return learner, metrics, samples
 
 
-def learn(keys: Key[Array, " seeds"], algo: PCMLP) -> Iterator[tuple[Learner, Metrics, Transitions]]:
+def learn(keys: Key[Array, " seeds"], algo: PCMLP) -> Iterator[tuple[Learner, SeedMetrics, Transitions]]:
     """The whole of Algorithm 1 for one key per seed: the state, metrics and samples of every iteration."""
     learner = start(keys, algo)
     for n in range(1, algo.num_iterations + 1):  # line 3

@@ -21,7 +21,7 @@ class Replay(eqx.Module):
     def like(example: Transitions, capacity: int) -> "Replay":
         """An empty buffer for rows like those of `example`."""
         empty = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape[1:]), x.dtype), example)
-        return Replay(empty, jnp.array(0))
+        return Replay(empty, jnp.zeros((), int))
 
     @property
     def capacity(self) -> int:
@@ -30,9 +30,9 @@ class Replay(eqx.Module):
     def add(self, rows: Transitions) -> "Replay":
         """Written in order, over the oldest rows once the buffer is full."""
         count = rows.reward.shape[0]
-        if count > self.capacity:  # only the newest would survive
-            rows = jax.tree.map(lambda x: x[-self.capacity :], rows)
-        where = (self.head + jnp.arange(min(count, self.capacity))) % self.capacity
+        skipped = max(count - self.capacity, 0)  # only the newest would survive
+        rows = jax.tree.map(lambda x: x[skipped:], rows)
+        where = (self.head + jnp.arange(skipped, count)) % self.capacity
         data = jax.tree.map(lambda xs, x: xs.at[where].set(x), self.data, rows)
         return Replay(data, (self.head + count) % self.capacity)
 
@@ -46,7 +46,8 @@ class Replay(eqx.Module):
         offset = jnp.arange(length)
         where = (start[:, None] + offset[None, :]) % self.capacity
         window = jax.tree.map(lambda x: x[where], self.data)
-        ended_before = jnp.cumsum(window.last, axis=1) - window.last
+        ended = window.last.astype(int)
+        ended_before = jnp.cumsum(ended, axis=1) - ended
         newest = (self.head - 1) % self.capacity
         until_newest = (newest - start) % self.capacity
         inside = (ended_before == 0) & (offset[None, :] <= until_newest[:, None])

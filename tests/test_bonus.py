@@ -1,0 +1,149 @@
+"""Eq. 2 and lines 5, 6, 8 of Algorithm 1, against float64.
+
+Tolerance of float32: Sigma is rounded at the size of its largest eigenvalue, the bonus in a direction the cover has
+not been to lives at its smallest, so the relative error is a few condition numbers of unit roundoff. Four of them
+hold the worst found (one direction repeated 100 times at ridge 1e-3: condition 1e5, 3 % error where 5 % is allowed);
+where the data are spread the same rule asks for better than 1e-5.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jaxtyping
+import numpy as np
+import pytest
+from pcmlp.bonus import EllipticalBonus, elliptical_bonus, information_gain, second_moment
+from pcmlp.types import Transitions
+
+EPS32 = 2.0**-23
+ITERATIONS, SAMPLES = 100, 10
+
+
+def identity(state, action):
+    """The state is its own phi."""
+    return state
+
+
+def rows(phi, valid=None):
+    n = phi.shape[0]
+    no = jnp.zeros(n, bool)
+    valid = jnp.ones(n, bool) if valid is None else jnp.asarray(valid)
+    return Transitions(jnp.asarray(phi), jnp.zeros((n, 1)), jnp.zeros(n), jnp.asarray(phi), no, no, valid)
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def features_of(kind, rng, d):
+    """[ITERATIONS, SAMPLES, d] with norm at most 1."""
+    shape = (ITERATIONS, SAMPLES)
+    if kind == "spread":
+        phi = unit(rng.normal(size=(*shape, d))) * rng.uniform(0.5, 1, size=(*shape, 1))
+    elif kind == "low-rank":
+        phi = unit(rng.normal(size=(*shape, 3)) @ rng.normal(size=(3, d)))
+    elif kind == "repeated":
+        phi = np.broadcast_to(unit(rng.normal(size=d)), (*shape, d))
+    else:
+        phi = unit(rng.normal(size=d) + 0.01 * rng.normal(size=(*shape, d)))
+    return phi.astype(np.float32)
+
+
+@jax.jit
+def accumulate(covariance, phi):
+    return jax.lax.scan(lambda c, p: (c + second_moment(identity, rows(p)), None), covariance, phi)[0]
+
+
+@eqx.filter_jit
+def bonus_and_gain(covariance, queries, ridge):
+    bonus = elliptical_bonus(identity, covariance, 0.7, 1e9)
+    return jax.vmap(lambda q: bonus(q, q[:1]))(queries), information_gain(covariance, ridge)
+
+
+@pytest.mark.parametrize("kind", ["spread", "low-rank", "repeated", "correlated"])
+@pytest.mark.parametrize(("d", "ridge"), [(10, 1.0), (10, 1e-3), (200, 1.0), (200, 1e-3), (1000, 1e-3)])
+def test_float32_against_float64(d, kind, ridge):
+    rng = np.random.default_rng(d)
+    phi = features_of(kind, rng, d)
+    covariance = accumulate(jnp.asarray(ridge * np.eye(d), jnp.float32), jnp.asarray(phi))
+
+    flat = phi.reshape(-1, d).astype(np.float64)
+    exact = ridge * np.eye(d) + flat.T @ flat / SAMPLES
+    queries = np.concatenate([flat[:20], unit(rng.normal(size=(20, d)))]).astype(np.float32)
+    bonus, gain = bonus_and_gain(covariance, jnp.asarray(queries), ridge)
+
+    q = queries.astype(np.float64)
+    expected = 2 * 0.7 * np.sqrt(np.sum(q.T * np.linalg.solve(exact, q.T), axis=0))
+    eigenvalues = np.linalg.eigvalsh(exact)
+    tolerance = 4 * EPS32 * eigenvalues[-1] / eigenvalues[0] + 1e-6
+    np.testing.assert_allclose(bonus, expected, rtol=tolerance)
+    # The log of the determinant sums d logarithms, whose errors do not all cancel.
+    expected_gain = np.linalg.slogdet(np.eye(d) + flat.T @ flat / SAMPLES / ridge)[1]
+    np.testing.assert_allclose(gain, expected_gain, rtol={1.0: 1e-4, 1e-3: 5e-3}[ridge])
+
+
+def test_factor_two_and_cap():
+    covariance = jnp.diag(jnp.array([4.0, 0.25, 1.0]))
+    bonus = elliptical_bonus(identity, covariance, 1.5, 5)
+    at = [float(bonus(jnp.eye(3)[i], jnp.zeros(1))) for i in range(3)]
+    assert at == pytest.approx([1.5, 5.0, 3.0])  # 2 c / sqrt(4); 2 c / sqrt(0.25) = 6 > H; 2 c
+    assert float(bonus(0.5 * jnp.eye(3)[2], jnp.zeros(1))) == pytest.approx(1.5)  # linear in |phi|
+    assert float(elliptical_bonus(identity, covariance, 0.0, 5)(jnp.ones(3), jnp.zeros(1))) == 0.0
+
+
+def test_second_moment_is_the_mean_outer_product():
+    phi = np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32)
+    np.testing.assert_allclose(second_moment(identity, rows(phi)), phi.T @ phi / 7, rtol=1e-5, atol=1e-6)
+
+
+def test_padding_is_no_visit():
+    phi = np.random.default_rng(1).normal(size=(6, 3)).astype(np.float32)
+    phi[3] = np.nan  # whatever padding holds
+    valid = np.array([True, True, False, False, True, False])
+    kept = phi[valid]
+    moment = second_moment(identity, rows(phi, valid))
+    np.testing.assert_allclose(moment, kept.T @ kept / 6, rtol=1e-5, atol=1e-6)  # it still counts in K
+    nothing = second_moment(identity, rows(np.ones((4, 3), np.float32), np.zeros(4, bool)))
+    np.testing.assert_array_equal(nothing, np.zeros((3, 3)))
+
+
+def test_bonus_falls_only_where_the_cover_has_been():
+    visited = rows(np.eye(3, dtype=np.float32)[[0, 0, 0, 1]])
+    covariance, at = jnp.eye(3), []
+    for _ in range(4):
+        bonus = elliptical_bonus(identity, covariance, 1.0, 10)
+        at.append([float(bonus(jnp.eye(3)[i], jnp.zeros(1))) for i in range(3)])
+        covariance = covariance + second_moment(identity, visited)
+    n = np.arange(4)
+    expected = np.stack([2 / np.sqrt(1 + 0.75 * n), 2 / np.sqrt(1 + 0.25 * n), np.full(4, 2.0)], axis=1)
+    np.testing.assert_allclose(at, expected, rtol=1e-6)
+
+
+def test_information_gain_is_zero_before_any_data_and_grows():
+    assert abs(float(information_gain(0.01 * jnp.eye(50), 0.01))) < 1e-4
+    assert float(information_gain(0.01 * jnp.eye(50).at[0, 0].set(2.0), 0.01)) == pytest.approx(np.log(2.0), rel=1e-3)
+
+
+def test_vmapped_over_seeds_as_one_by_one():
+    """The factorisations go through a batch one matrix at a time: none may be mixed up."""
+    phi = np.random.default_rng(2).normal(size=(3, 8, 5)).astype(np.float32)
+    covariances = jnp.stack([jnp.eye(5) + second_moment(identity, rows(p)) for p in phi])
+    query = jnp.asarray(phi[:, 0])
+
+    def evaluate(covariance, q):
+        return elliptical_bonus(identity, covariance, 1.0, 10)(q, q[:1]), information_gain(covariance, 1.0)
+
+    together = jax.jit(jax.vmap(evaluate))(covariances, query)
+    for i in range(3):
+        alone = evaluate(covariances[i], query[i])
+        np.testing.assert_allclose([together[0][i], together[1][i]], alone, rtol=1e-5)
+
+
+def test_shapes_are_checked_in_tests():
+    """The import hook of conftest.py is on: what is not square is refused by its annotation."""
+    with pytest.raises(jaxtyping.TypeCheckError):
+        information_gain(jnp.zeros((2, 3)), 1.0)
+    with pytest.raises(jaxtyping.TypeCheckError):
+        EllipticalBonus(identity, jnp.zeros((2, 3)), 1.0, 1.0)
+    with pytest.raises(ValueError, match="rank_promotion"):
+        jnp.zeros((2, 3)) + jnp.zeros(3)
