@@ -10,7 +10,7 @@ correction. Plain Python numbers: the smallest N is far beyond what any run uses
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pcmlp.types import ConfigError
@@ -19,6 +19,7 @@ RIDGE = 1.0  # lambda of both theorems; the elliptical potential lemma is false 
 _LARGEST_EXPONENT = 60  # N far beyond 10^60 is refused: M and K grow like N^2 and must stay within a float
 _LARGEST = 1e12  # of any input, and 1 / _LARGEST the smallest, for the same reason
 
+Real = int | float  # the type checks of the tests do not take an int for a float
 Row = tuple[str, float, float, str]
 
 
@@ -51,7 +52,7 @@ def linear_mdp_gap(N: int, horizon: int, dim: int) -> float:
     return suboptimality(N, horizon, dim, 2 * horizon * math.sqrt(dim))
 
 
-def linear_mdp_error(N: int, M: int, delta: float, members: int) -> float:
+def linear_mdp_error(N: int, M: int, delta: Real, members: int) -> float:
     """N eps_stat of the maximum-likelihood lemma, for all N iterations at once: must be at most 1."""
     return 2 * N * math.log(members * N / delta) / M
 
@@ -61,7 +62,7 @@ def linear_mdp_scale(horizon: int, dim: int) -> float:
     return horizon * math.sqrt(RIDGE * dim + 1)
 
 
-def linear_mdp_stated(horizon: int, dim: int, epsilon: float, delta: float, members: int) -> Parameters:
+def linear_mdp_stated(horizon: int, dim: int, epsilon: Real, delta: Real, members: int) -> Parameters:
     """The closed forms of the theorem for linear MDPs."""
     _check_linear_mdp(horizon, dim, epsilon, delta, members)
     x = horizon**6 * dim**2 / epsilon**2
@@ -70,7 +71,7 @@ def linear_mdp_stated(horizon: int, dim: int, epsilon: float, delta: float, memb
     return Parameters(N, M, covariance_samples(N, dim, delta), linear_mdp_scale(horizon, dim))
 
 
-def linear_mdp_corrected(horizon: int, dim: int, epsilon: float, delta: float, members: int) -> Parameters:
+def linear_mdp_corrected(horizon: int, dim: int, epsilon: Real, delta: Real, members: int) -> Parameters:
     """The smallest N, M and K with which the proof for linear MDPs goes through."""
     _check_linear_mdp(horizon, dim, epsilon, delta, members)
     N = smallest(lambda n: linear_mdp_gap(n, horizon, dim) <= epsilon)
@@ -81,39 +82,39 @@ def linear_mdp_corrected(horizon: int, dim: int, epsilon: float, delta: float, m
 # Kernelized nonlinear regulators
 
 
-def knr_scale_stated(horizon: int, radius: float, sigma: float, state_dim: int) -> float:
+def knr_scale_stated(horizon: int, radius: Real, sigma: Real, state_dim: int) -> float:
     """c at the end of the theorem's proof, 8 H F sqrt(d_s) / sigma."""
     return 8 * horizon * radius * math.sqrt(state_dim) / sigma
 
 
-def knr_scale(horizon: int, radius: float, sigma: float) -> float:
+def knr_scale(horizon: int, radius: Real, sigma: Real) -> float:
     """c = (H / sigma) sqrt(4 lambda F^2 + N eps_stat) of the optimism lemma, at lambda = 1 and N eps_stat = 1."""
     return horizon * math.sqrt(4 * RIDGE * radius**2 + 1) / sigma
 
 
-def knr_gap(N: int, horizon: int, dim: int, radius: float, sigma: float, state_dim: int) -> float:
+def knr_gap(N: int, horizon: int, dim: int, radius: Real, sigma: Real, state_dim: int) -> float:
     """The suboptimality that the proof guarantees, at the c of its last lines or the lemma's where that is larger."""
     scale = max(knr_scale_stated(horizon, radius, sigma, state_dim), knr_scale(horizon, radius, sigma))
     return suboptimality(N, horizon, dim, scale)
 
 
-def state_bound_stated(radius: float, sigma: float, state_dim: int, samples: float, delta: float) -> float:
+def state_bound_stated(radius: Real, sigma: Real, state_dim: int, samples: Real, delta: Real) -> float:
     """B of the lemma on the states' norms; its Gaussian tail lacks a factor 2."""
     return radius + sigma * math.sqrt(state_dim * math.log(state_dim * samples / delta))
 
 
-def state_bound(radius: float, sigma: float, state_dim: int, samples: float, delta: float) -> float:
+def state_bound(radius: Real, sigma: Real, state_dim: int, samples: Real, delta: Real) -> float:
     """B with |s'_i| <= B for all `samples` with probability 1 - delta: P(|z| >= t) <= exp(-t^2 / 2) for z ~ N(0, 1)."""
     return radius + sigma * math.sqrt(2 * state_dim * math.log(state_dim * samples / delta))
 
 
-def knr_required_fit_samples(N: int, delta: float, radius: float, bound: float) -> float:
+def knr_required_fit_samples(N: int, delta: Real, radius: Real, bound: Real) -> float:
     """9 N^2 (F^2 + F B)^2 ln^2(N / delta), below which M leaves N eps_stat > 1."""
     return 9 * N**2 * (radius**2 + radius * bound) ** 2 * math.log(N / delta) ** 2
 
 
 def knr_stated(
-    horizon: int, dim: int, epsilon: float, delta: float, radius: float, sigma: float, state_dim: int
+    horizon: int, dim: int, epsilon: Real, delta: Real, radius: Real, sigma: Real, state_dim: int
 ) -> Parameters:
     """The closed forms in the proof of the theorem for KNRs, which itself only gives orders of magnitude."""
     _check_knr(horizon, dim, epsilon, delta, radius, sigma, state_dim)
@@ -128,7 +129,7 @@ def knr_stated(
 
 
 def knr_corrected(
-    horizon: int, dim: int, epsilon: float, delta: float, radius: float, sigma: float, state_dim: int
+    horizon: int, dim: int, epsilon: Real, delta: Real, radius: Real, sigma: Real, state_dim: int
 ) -> Parameters:
     """The smallest N, M, K and c with which the proof for KNRs goes through, with the corrected state bound."""
     _check_knr(horizon, dim, epsilon, delta, radius, sigma, state_dim)
@@ -142,17 +143,17 @@ def knr_corrected(
     return Parameters(N, M, covariance_samples(N, dim, delta), knr_scale(horizon, radius, sigma), B=bound(M))
 
 
-def sgd_rate_stated(radius: float, bound: float, samples: int) -> float:
+def sgd_rate_stated(radius: Real, bound: Real, samples: int) -> float:
     """The step size of the dimension-free SGD lemma (appendix B)."""
     return radius**2 / ((radius + bound) * math.sqrt(samples))
 
 
-def sgd_rate(radius: float, bound: float, samples: int) -> float:
+def sgd_rate(radius: Real, bound: Real, samples: int) -> float:
     """The step size that minimises `sgd_regret`: F / ((F + B) sqrt(M))."""
     return radius / ((radius + bound) * math.sqrt(samples))
 
 
-def sgd_regret(rate: float, radius: float, bound: float, samples: int) -> float:
+def sgd_regret(rate: Real, radius: Real, bound: Real, samples: int) -> float:
     """Online gradient descent's bound on sum_i (f_i(W_i) - f_i(W)) for f_i = |W x_i - y_i|^2 / 2 and |W|_F <= F."""
     return radius**2 / (2 * rate) + rate * samples * (radius + bound) ** 2 / 2
 
@@ -160,12 +161,12 @@ def sgd_regret(rate: float, radius: float, bound: float, samples: int) -> float:
 # Both
 
 
-def suboptimality(N: int, horizon: int, dim: int, scale: float) -> float:
+def suboptimality(N: int, horizon: int, dim: int, scale: Real) -> float:
     """10 H^2 c sqrt(d ln(1 + N / lambda) / N): what the regret and bonus-sum lemmas leave of the best of N policies."""
     return 10 * horizon**2 * scale * math.sqrt(dim * math.log(1 + N / RIDGE) / N)
 
 
-def covariance_samples(N: int, dim: int, delta: float, ridge: float = RIDGE) -> int:
+def covariance_samples(N: int, dim: int, delta: Real, ridge: Real = RIDGE) -> int:
     """K of the lemma on the concentration of the inverse covariance (appendix B)."""
     return math.ceil(32 * N**2 * math.log(8 * N * dim / delta) / ridge**2)
 
@@ -185,7 +186,7 @@ def smallest(holds: Callable[[int], bool]) -> int:
 # Tables for the command line
 
 
-def linear_mdp_table(horizon: int, dim: int, epsilon: float, delta: float, members: int) -> list[Row]:
+def linear_mdp_table(horizon: int, dim: int, epsilon: Real, delta: Real, members: int) -> list[Row]:
     """Rows (name, stated, corrected, what it is)."""
     both = (
         linear_mdp_stated(horizon, dim, epsilon, delta, members),
@@ -199,7 +200,7 @@ def linear_mdp_table(horizon: int, dim: int, epsilon: float, delta: float, membe
 
 
 def knr_table(
-    horizon: int, dim: int, epsilon: float, delta: float, radius: float, sigma: float, state_dim: int
+    horizon: int, dim: int, epsilon: Real, delta: Real, radius: Real, sigma: Real, state_dim: int
 ) -> list[Row]:
     """Rows (name, stated, corrected, what it is)."""
     given = (horizon, dim, epsilon, delta, radius, sigma, state_dim)
@@ -217,7 +218,7 @@ def knr_table(
     ]
 
 
-def _row(name: str, values: list[float], meaning: str) -> Row:
+def _row(name: str, values: Sequence[Real], meaning: str) -> Row:
     return name, float(values[0]), float(values[1]), meaning
 
 
@@ -236,11 +237,11 @@ def _common_rows(both: tuple[Parameters, Parameters], horizon: int) -> list[Row]
 # Input
 
 
-def _at_least_one(x: float) -> int:
+def _at_least_one(x: Real) -> int:
     return max(1, math.ceil(x))
 
 
-def _check(name: str, value: float, holds: bool, needed: str) -> None:
+def _check(name: str, value: Real, holds: bool, needed: str) -> None:
     if not holds:
         raise ConfigError(f"{name}={value}: {needed}")
 
@@ -249,11 +250,11 @@ def _check_count(name: str, value: int, why: str) -> None:
     _check(name, value, 1 <= value <= _LARGEST, f"{why}; give 1 or more (at most {_LARGEST:g})")
 
 
-def _check_positive(name: str, value: float, why: str) -> None:
+def _check_positive(name: str, value: Real, why: str) -> None:
     _check(name, value, 1 / _LARGEST <= value <= _LARGEST, f"{why}; give a number above 0 ({1 / _LARGEST:g} or more)")
 
 
-def _check_common(horizon: int, dim: int, epsilon: float, delta: float) -> None:
+def _check_common(horizon: int, dim: int, epsilon: Real, delta: Real) -> None:
     _check_count("horizon", horizon, "an episode has at least 1 step")
     _check_count("dim", dim, "phi has at least 1 coordinate")
     _check_positive("epsilon", epsilon, "the suboptimality asked for is above 0")
@@ -261,15 +262,13 @@ def _check_common(horizon: int, dim: int, epsilon: float, delta: float) -> None:
     _check("delta", delta, delta < 1, "a probability of failure; give a number below 1")
 
 
-def _check_linear_mdp(horizon: int, dim: int, epsilon: float, delta: float, members: int) -> None:
+def _check_linear_mdp(horizon: int, dim: int, epsilon: Real, delta: Real, members: int) -> None:
     _check_common(horizon, dim, epsilon, delta)
     _check_count("members", members, "the class Upsilon holds at least the truth")
     _check_size(epsilon, 6 * math.log10(horizon) + 2 * math.log10(dim) - 2 * math.log10(epsilon))
 
 
-def _check_knr(
-    horizon: int, dim: int, epsilon: float, delta: float, radius: float, sigma: float, state_dim: int
-) -> None:
+def _check_knr(horizon: int, dim: int, epsilon: Real, delta: Real, radius: Real, sigma: Real, state_dim: int) -> None:
     _check_common(horizon, dim, epsilon, delta)
     _check_positive("radius", radius, "F bounds the norm of W")
     _check_positive("sigma", sigma, "a KNR has noise")
@@ -278,6 +277,6 @@ def _check_knr(
     _check_size(epsilon, 6 * math.log10(horizon) + math.log10(dim) - 2 * math.log10(epsilon) + ratio)
 
 
-def _check_size(epsilon: float, exponent: float) -> None:
+def _check_size(epsilon: Real, exponent: Real) -> None:
     needed = f"N would be above 10^{_LARGEST_EXPONENT}; give a larger one, or an easier problem"
     _check("epsilon", epsilon, exponent < _LARGEST_EXPONENT, needed)
