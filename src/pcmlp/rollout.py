@@ -41,7 +41,8 @@ def stream(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy, steps: int) ->
 
 def first_episode(steps: Transitions) -> Transitions:
     """The stream with everything after its first episode marked as not valid."""
-    ended_before = jnp.cumsum(steps.terminal) - steps.terminal
+    ended = steps.terminal.astype(int)
+    ended_before = jnp.cumsum(ended) - ended
     return eqx.tree_at(lambda t: t.valid, steps, steps.valid & (ended_before == 0))
 
 

@@ -104,6 +104,13 @@ class FiniteTransition(Protocol):
     def probabilities(self) -> Float[Array, "S A S"]: ...
 
 
+@runtime_checkable
+class MeanTransition(Protocol):
+    """A transition with zero-mean noise around a known function."""
+
+    def mean(self, state: State, action: Action) -> State: ...
+
+
 class Finite(eqx.Module):
     """The integers 0 ... size - 1."""
 

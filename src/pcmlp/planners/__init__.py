@@ -1,5 +1,9 @@
 """Planning oracles: each is handed an `MDP` and does not know whether it is real."""
 
+from pcmlp.planners.cem import CEM
+from pcmlp.planners.lqr import LQR, LinearPolicy
+from pcmlp.planners.mppi import MPPI
+from pcmlp.planners.shooting import Shooting, ShootingPolicy
 from pcmlp.planners.value_iteration import FinitePolicy, ValueIteration
 
-__all__ = ["FinitePolicy", "ValueIteration"]
+__all__ = ["CEM", "LQR", "MPPI", "FinitePolicy", "LinearPolicy", "Shooting", "ShootingPolicy", "ValueIteration"]

@@ -53,7 +53,7 @@ class ValueIteration(AbstractPlanner):
         num_states, num_actions = reward.shape
 
         def back(value, step_key):
-            q = reward + go_on @ value
+            q = reward + jnp.matmul(go_on, value, precision="highest")
             best = jnp.max(q, axis=1)
             equal = q >= best[:, None] - self.tolerance * jnp.maximum(1.0, jnp.max(jnp.abs(q)))
             action = jnp.argmax(jnp.where(equal, jr.uniform(step_key, q.shape), -1.0), axis=1)

@@ -131,7 +131,10 @@ def neighbours(rng: np.random.Generator, truth: np.ndarray, members: int) -> np.
 
 def load_class(path: str) -> np.ndarray:
     try:
-        return np.load(path, allow_pickle=False)
+        loaded = np.load(path, allow_pickle=False)
+        if not isinstance(loaded, np.ndarray):
+            raise ValueError("an archive of several arrays")
+        return loaded.astype(np.float32)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"task.upsilon={path}: not a .npy file of numbers ({error}); write it with numpy.save"

@@ -1,0 +1,39 @@
+"""Model-predictive path integral control (Williams et al. 2017; paper: appendix C.1).
+
+    S_k = sum_t [ -r(s_t, a_t + e_t^k) + lambda a_t^T Sigma^-1 e_t^k ],   w_k = softmax(-S_k / lambda),
+    a_t <- a_t + sum_k w_k e_t^k
+
+paper: the update stands inside the loop over k and its indices are off by one / here: once, after all K plans.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Key
+
+from pcmlp.planners.shooting import AbstractShooter, Plan, plan_returns
+from pcmlp.types import MDP, Box, State
+
+
+class MPPI(AbstractShooter):
+    actions: Box
+    num_plans: int = eqx.field(static=True, default=200)  # K
+    plan_length: int = eqx.field(static=True, default=30)  # H
+    temperature: float = 0.2  # lambda
+    noise_cov: float = 0.3  # Sigma = noise_cov I, in units of half the action range
+    particles: int = eqx.field(static=True, default=1)
+
+    def refine(self, key: Key[Array, ""], mdp: MDP, state: State, plan: Plan) -> Plan:
+        noise_key, return_key = jr.split(key)
+        half_range = 0.5 * (self.actions.high - self.actions.low)
+        std = jnp.sqrt(self.noise_cov) * half_range
+        noise = jnp.broadcast_to(std, (self.num_plans, *plan.shape)) * jr.normal(
+            noise_key, (self.num_plans, *plan.shape)
+        )
+        plans = jax.vmap(lambda e: plan + e)(noise)
+        returns = plan_returns(return_key, mdp, state, plans, self.actions, self.particles)
+        precision = jnp.broadcast_to(1.0 / std**2, plan.shape)
+        cost = -returns + self.temperature * jnp.einsum("ta,nta->n", plan * precision, noise)
+        weight = jax.nn.softmax(-cost / self.temperature)
+        return jax.vmap(self.actions.clip)(plan + jnp.einsum("n,nta->ta", weight, noise))

@@ -1,0 +1,97 @@
+"""What planners that optimise a sequence of actions share: the value of plans, the policy that replans every step."""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Key
+
+from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Box, Metrics, State
+
+Plan = Float[Array, "length action"]
+
+
+def plan_returns(
+    key: Key[Array, ""], mdp: MDP, state: State, plans: Float[Array, "n length action"], actions: Box, particles: int
+) -> Float[Array, " n"]:
+    """The return of each plan from `state` in `mdp`, averaged over `particles` draws of its noise.
+
+    All plans meet the same noise: what differs between their returns is then the plans' doing.
+    """
+
+    def one(plan: Plan, keys: Key[Array, " length"]) -> Float[Array, ""]:
+        def step(carry, inputs):
+            state, alive, total = carry
+            step_key, action = inputs
+            action = actions.clip(action)
+            next_state = mdp.transition(step_key, state, action)
+            total = total + jnp.where(alive, mdp.reward(state, action, next_state), 0.0)
+            return (next_state, alive & ~mdp.terminal(state, action, next_state), total), None
+
+        (_, _, total), _ = jax.lax.scan(step, (state, jnp.array(True), jnp.zeros(())), (keys, plan))
+        return total
+
+    keys = jr.split(key, (particles, plans.shape[1]))
+    returns = jax.vmap(lambda k: jax.vmap(one, in_axes=(0, None))(plans, k))(keys)
+    return jnp.mean(returns, axis=0)
+
+
+class AbstractShooter(eqx.Module):
+    """Improves a plan for the MDP as seen from one state."""
+
+    actions: eqx.AbstractVar[Box]
+    plan_length: eqx.AbstractVar[int]
+    particles: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def refine(self, key: Key[Array, ""], mdp: MDP, state: State, plan: Plan) -> Plan: ...
+
+
+class ShootingPolicy(AbstractPolicy):
+    """Plays a plan's first action, then refines the rest from where that led (receding horizon)."""
+
+    shooter: AbstractShooter
+    mdp: MDP  # what it plans in: the world itself, or an imagination of some iteration
+    start: Plan  # the plan an episode begins with
+
+    def init(self) -> Plan:
+        return self.start
+
+    def __call__(self, key: Key[Array, ""], carry: Plan, state: State) -> tuple[Plan, Float[Array, " action"]]:
+        plan = self.shooter.refine(key, self.mdp, state, carry)
+        shifted = jnp.concatenate([plan[1:], jnp.zeros_like(plan[:1])])
+        return shifted, self.shooter.actions.clip(plan[0])
+
+    def deterministic(self) -> "ShootingPolicy":
+        return self  # its randomness is the search's own, not exploration
+
+
+class Shooting(AbstractPlanner):
+    """The planner around a shooter: spends `warmup` refinements on the plan that episodes begin with.
+
+    It refines both the last policy's plan and doing nothing, and keeps the better: a plan that served an old bonus
+    is a good start or a local optimum, and imagined returns can tell.
+    """
+
+    shooter: AbstractShooter
+    warmup: int = eqx.field(static=True, default=10)
+
+    def init(self, key: Key[Array, ""], mdp: MDP) -> ShootingPolicy:
+        shooter = self.shooter
+        return ShootingPolicy(shooter, mdp, jnp.zeros((shooter.plan_length, shooter.actions.size)))
+
+    def plan(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> tuple[ShootingPolicy, Metrics]:
+        assert isinstance(policy, ShootingPolicy)
+        start_key, refine_key, judge_key = jr.split(key, 3)
+        state = mdp.initial(start_key)
+
+        def refined(plan: Plan) -> Plan:
+            keys = jr.split(refine_key, self.warmup)
+            return jax.lax.fori_loop(0, self.warmup, lambda i, p: self.shooter.refine(keys[i], mdp, state, p), plan)
+
+        plans = jax.vmap(refined)(jnp.stack([policy.start, jnp.zeros_like(policy.start)]))
+        returns = plan_returns(judge_key, mdp, state, plans, self.shooter.actions, self.shooter.particles)
+        best = jnp.argmax(returns)
+        return ShootingPolicy(self.shooter, mdp, plans[best]), {"planned_value": returns[best]}

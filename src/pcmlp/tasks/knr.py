@@ -1,0 +1,134 @@
+"""Kernelized nonlinear regulators in pure JAX: s' = W* phi(s, a) + N(0, sigma^2 I) with phi polynomial.
+
+Both pay for being in a small region far from the start, and a hundredth of that for rest:
+
+    r(s, a, s') = 0.99 [ |position(s') - goal| <= radius ] + 0.01 (1 - |a|^2 / dim(a))      in [0, 1]
+
+A learner without a bonus has never seen its actions do anything, is paid for rest, and rests.
+"""
+
+import math
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from pcmlp.features.polynomial import Polynomial
+from pcmlp.models.knr import KNR
+from pcmlp.types import MDP, Box, ConfigError, Features, Task, never
+from pcmlp.world import JaxWorld
+
+
+class StartAt(eqx.Module):
+    state: Float[Array, " s"]
+
+    def __call__(self, key: Key[Array, ""]) -> Float[Array, " s"]:
+        return self.state
+
+
+class GoalReward(eqx.Module):
+    goal: Float[Array, " p"]
+    radius: float
+
+    def __call__(
+        self, state: Float[Array, " s"], action: Float[Array, " a"], next_state: Float[Array, " s"]
+    ) -> Float[Array, ""]:
+        position = next_state[: self.goal.shape[0]]
+        inside = jnp.sum((position - self.goal) ** 2) <= self.radius**2
+        return 0.99 * inside.astype(jnp.float32) + 0.01 * (1.0 - jnp.mean(action**2))
+
+
+class Sticky(eqx.Module):
+    """phi(s, a) = (s / units, grip(a)) / C: linear in the state and in what gets through the actuators' static friction.
+
+    grip(a) = sign(a) max(|a| - 1/2, 0) / (1/2): nothing happens below half throttle.
+    """
+
+    units: Float[Array, " s"]
+    scale: float  # 1/C
+
+    def __call__(self, state: Float[Array, " s"], action: Float[Array, " a"]) -> Float[Array, " d"]:
+        grip = 2.0 * jnp.sign(action) * jnp.maximum(jnp.abs(action) - 0.5, 0.0)
+        return self.scale * jnp.concatenate([state / self.units, grip])
+
+
+@dataclass(frozen=True)
+class LinearSystem:
+    """A cart on a plane, position and velocity: v' = 0.8 v + 0.2 grip(a), p' = p + 0.5 v; the goal is at (3, 3).
+
+    Static friction keeps small actions from doing anything, so that a learner at rest has no data on what its actuators
+    do, however long it rests: that is what makes a linear system need exploration at all.
+    """
+
+    horizon: int = 20
+    sigma: float = 0.02
+
+    def build(self) -> Task:
+        _check(self.horizon, self.sigma)
+        eye, zero = np.eye(2), np.zeros((2, 2))
+        A = np.block([[eye, 0.5 * eye], [zero, 0.8 * eye]])
+        B = np.block([[zero], [0.2 * eye]])
+        far = 0.5 * self.horizon + 2  # as far as full throttle gets, and noise
+        bound = np.array([far, far, 1.5, 1.5])
+        states = Box(jnp.asarray(-bound, jnp.float32), jnp.asarray(bound, jnp.float32))
+        features = Sticky(states.high, 1 / math.sqrt(6))
+        W = np.concatenate([A * bound, B], axis=1) / features.scale
+        goal = GoalReward(jnp.array([3.0, 3.0]), 1.0)
+        return _task(features, W, states, Box.of(1.0, 2), jnp.zeros(4), goal, self.horizon, self.sigma)
+
+
+@dataclass(frozen=True)
+class DoubleWell:
+    """A ball in a double well: v' = v + dt (p - p^3 - 0.1 v + a / 3), p' = p + dt v'; features of degree 3.
+
+    It starts at rest in the left well and the goal is the bottom of the right one. A third is less than the 0.385 it
+    takes to push it over the barrier between them, so it must be swung.
+    """
+
+    horizon: int = 40
+    sigma: float = 0.01
+    dt: float = 0.3
+
+    def build(self) -> Task:
+        _check(self.horizon, self.sigma)
+        states = Box.of(2.0, 2)
+        features = Polynomial.of(states, Box.of(1.0, 1), degree=3)
+        force = {(1, 0, 0): 1.0, (3, 0, 0): -1.0, (0, 1, 0): -0.1, (0, 0, 1): 1 / 3}  # in powers of p, v, a
+        velocity = {k: self.dt * c + (k == (0, 1, 0)) for k, c in force.items()}
+        position = {k: self.dt * c for k, c in velocity.items()}
+        position[(1, 0, 0)] += 1.0
+        W = np.zeros((2, len(features.powers)))
+        for row, polynomial in enumerate((position, velocity)):
+            for powers, coefficient in polynomial.items():
+                unit = np.prod(np.asarray(features.units) ** np.array(powers))
+                W[row, features.powers.index(powers)] = coefficient * unit / features.scale
+        start = jnp.array([-1.0, 0.0])
+        goal = GoalReward(jnp.array([1.0]), 0.3)
+        return _task(features, W, states, Box.of(1.0, 1), start, goal, self.horizon, self.sigma)
+
+
+def _check(horizon: int, sigma: float) -> None:
+    if horizon < 1:
+        raise ConfigError(f"task.horizon={horizon}: an episode has at least 1 step; give 1 or more")
+    if not 0 < sigma < np.inf:
+        raise ConfigError(f"task.sigma={sigma}: a KNR has Gaussian noise; give a positive number")
+
+
+def _task(
+    features: Features,
+    W: np.ndarray,
+    states: Box,
+    actions: Box,
+    start: Float[Array, " s"],
+    reward: GoalReward,
+    horizon: int,
+    sigma: float,
+) -> Task:
+    size, dim = W.shape
+    radius = 1.25 * float(np.linalg.norm(W))  # F: the learner knows the norm up to a quarter
+    truth = KNR.of(features, size, dim, sigma=sigma, radius=radius, W=jnp.asarray(W, jnp.float32))
+    mdp = MDP(StartAt(start), truth, reward, never, horizon)
+    nothing = KNR.of(features, size, dim, sigma=sigma, radius=radius)
+    return Task(JaxWorld(mdp, states, actions), features, nothing, success_return=0.99)
