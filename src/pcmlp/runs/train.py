@@ -44,7 +44,7 @@ def train(config: RunConfig, out: Path, *, command: str = "", console: Console |
         try:
             with show_progress(console, algo.num_iterations) as progress:
                 finished = run.loop(log, progress, asked)
-        except KeyboardInterrupt:  # asked twice: the iteration that was under way is lost
+        except (KeyboardInterrupt, BrokenPipeError):  # asked twice, or nobody reads our lines: this iteration is lost
             pass
         summary = summarise(config, run.rows, run.wall_s, compiling.seconds, run.evaluations, command, finished)
         folder.write_summary(summary)
