@@ -170,6 +170,13 @@ def test_extreme_input_gives_finite_numbers():
             assert math.isfinite(found)
 
 
+def test_logarithm_without_root_covers_the_constant_of_the_sgd_lemma():
+    """Azuma's inequality gives 2 + 4 sqrt(2) sqrt(ln(2 N / delta)) where the theorem has 3 ln(N / delta)."""
+    for ratio in (50, 150, 196, 1e3, 1e6, 1e30):
+        proved = 2 + 4 * math.sqrt(2 * math.log(2 * ratio))
+        assert (proved <= 3 * math.log(ratio)) == (ratio >= 196)
+
+
 def tight_gap(N: int, H: int, d: int) -> float:
     """The same proof with nothing given away: (4 H + H^2) in place of 6 H^2, the lemma's c, ln(1 + N / d), and the H of
     the first policy and H / 4 of choosing the best counted apart."""
