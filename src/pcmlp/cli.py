@@ -9,15 +9,12 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
 from rich.table import Table
 from tyro.conf import OmitSubcommandPrefixes, Positional, UseAppendAction, arg, subcommand
-
-if TYPE_CHECKING:
-    from pcmlp.runs.config import RunConfig
 
 _BAD_INPUT = 2
 _INTERRUPTED = 130
@@ -113,8 +110,10 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read our output has closed it, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except MemoryError as error:
-        return fail(f"not enough memory ({error}); give a smaller task or fewer seeds")
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):  # JAX's word for it
+            raise
+        return fail(f"not enough memory ({error}); give a smaller task, fewer steps or fewer seeds")
     except ValueError as error:
         from pcmlp.types import ConfigError
 
@@ -167,8 +166,8 @@ def show_theory(setting: LinearMDP | KNR) -> int:
         rows = theory.linear_mdp_table(*whole("horizon", "dim"), *real("epsilon", "delta"), *whole("members"))
     else:
         title = "KNR"
-        given = (*whole("horizon", "dim"), *real("epsilon", "delta", "radius", "sigma"), *whole("state_dim"))
-        rows = theory.knr_table(*given)
+        scale = real("epsilon", "delta", "radius", "sigma")
+        rows = theory.knr_table(*whole("horizon", "dim"), *scale, *whole("state_dim"))
     table = Table("symbol", "stated", "corrected", "what it is", title=f"{title}, {shown(setting)}")
     for name, stated, corrected, meaning in rows:
         table.add_row(name, f"{stated:.4g}", f"{corrected:.4g}", meaning)
@@ -189,17 +188,10 @@ def train(command: Train, words: list[str]) -> int:
     from pcmlp.runs import train as training
 
     console = Console()
-    console.print(heading(config, out), highlight=False, soft_wrap=True)
     summary = training.train(config, out, command=shlex.join(["pcmlp", *words]), console=console)
     draw(out)
     show_summary(console, summary, out)
     return 0 if summary["status"] == "finished" else _INTERRUPTED
-
-
-def heading(config: "RunConfig", out: Path) -> str:
-    runs = f"{len(config.seeds)} seed{'s' if len(config.seeds) > 1 else ''}"
-    each = f"{config.num_iterations} iterations of {config.steps_per_iteration:g} env steps"
-    return f"{config.task_name}, {config.algo}: {runs}, {each}, into {out}"
 
 
 def draw(out: Path) -> None:

@@ -35,7 +35,7 @@ def learning_curve(run: Path) -> Path:
     """`learning_curve.png` in the run folder."""
     config = read_config(run)
     returns, bonus = read_curve(run, "eval_return_mean"), read_curve(run, "bonus_mean")
-    picture = style.figure(7, 5.6)
+    picture = style.figure(7.0, 5.6)
     above, below = picture.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     _draw_seeds(above, returns, style.COLOURS[0], "return")
     above.set_ylabel("return of the best policy\n(task reward per episode)")

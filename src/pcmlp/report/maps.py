@@ -40,8 +40,8 @@ def count_pairs(records: Sequence[Record], num_states: int, num_actions: int) ->
 
 def _pairs(records: Sequence[Record]) -> Figure:
     """A strip of states by actions for each stage of the run, on one logarithmic scale."""
-    num_states = 1 + max(max(r.arrays["state"].max(), r.arrays["next_state"].max()) for r in records)
-    num_actions = 1 + max(r.arrays["action"].max() for r in records)
+    num_states = 1 + int(max(max(r.arrays["state"].max(), r.arrays["next_state"].max()) for r in records))
+    num_actions = 1 + int(max(r.arrays["action"].max() for r in records))
     stages = [stage for stage in np.array_split(np.arange(len(records)), len(_STAGES)) if len(stage)]
     maps = [count_pairs([records[i] for i in stage], num_states, num_actions) for stage in stages]
     picture = style.figure(7.5, 1.3 + len(maps) * max(1.3, min(0.18 * num_actions + 0.7, 2.5)))
@@ -79,7 +79,7 @@ def _places(records: Sequence[Record]) -> Figure:
     place, iteration = np.concatenate(points), np.concatenate(when)
     shown = np.random.default_rng(0).permutation(len(place))[:_POINTS]  # mixed, so that late ones do not cover early
     place, iteration = place[shown], iteration[shown]
-    picture = style.figure(7, 5.6)
+    picture = style.figure(7.0, 5.6)
     axes = picture.subplots()
     flat = place.shape[1] < 2
     x, y = (iteration, place[:, 0]) if flat else (place[:, 0], place[:, 1])

@@ -117,7 +117,7 @@ class RunConfig:
         horizon = self.task.horizon
         if self.draws == "iid":
             return sum(drawn) * (horizon + 1) / 2
-        return sum(-(-n // horizon) * horizon for n in drawn)
+        return float(sum(-(-n // horizon) * horizon for n in drawn))
 
     @property
     def num_iterations(self) -> int:

@@ -6,6 +6,7 @@ The arrays are stored under their path in the policy; the structure around them 
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -61,7 +62,8 @@ def load_policies(run: Path) -> AbstractPolicy:
     return eqx.combine(filled, rest)
 
 
-def _named(tree: object) -> dict[str, jax.Array]:
+def _named(tree: object) -> dict[str, Any]:
+    """The arrays of a policy, or what stands for them, by their path in it."""
     return {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 

@@ -3,7 +3,7 @@
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 _LINES = 20
 
@@ -16,12 +16,10 @@ def status_line(env_steps: float, best_return: float, bonus: float | None) -> st
 class LiveProgress:
     def __init__(self, console: Console, total: int):
         self._bar = Progress(
-            TextColumn("iteration"),
             MofNCompleteColumn(),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=10),  # the line must fit into 80 columns
             TextColumn("{task.description}"),
             TimeElapsedColumn(),
-            TimeRemainingColumn(),
             console=console,
         )
         self._task = self._bar.add_task("compiling", total=total)

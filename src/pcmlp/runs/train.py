@@ -27,7 +27,7 @@ from pcmlp.runs.interrupt import stop_when_asked
 from pcmlp.runs.policy import best_policies, save_policies
 from pcmlp.runs.progress import LiveProgress, PlainProgress, show_progress, status_line
 from pcmlp.runs.summary import CompileClock, summarise
-from pcmlp.types import AbstractPolicy, Task
+from pcmlp.types import Task
 
 _EVALUATION = 2**31  # folded into a seed's key, where iterations fold in their own number
 
@@ -38,6 +38,7 @@ def train(config: RunConfig, out: Path, *, command: str = "", console: Console |
     check_free(out)
     task, algo = build(config)
     folder = RunFolder.create(out, to_json(config))
+    console.print(heading(config, out), highlight=False, soft_wrap=True)
     run = Run(config, task, algo, folder, seed_keys(config))
     finished = False
     with CompileClock() as compiling, EpisodeLog(folder.episodes) as log, stop_when_asked(console) as asked:
@@ -49,9 +50,14 @@ def train(config: RunConfig, out: Path, *, command: str = "", console: Console |
         summary = summarise(config, run.rows, run.wall_s, compiling.seconds, run.evaluations, command, finished)
         folder.write_summary(summary)
         if run.learner is not None:
-            policies, chosen = run.best()
-            save_policies(folder.policy, policies, config.seeds, chosen.tolist())
+            save_policies(folder.policy, best_policies(run.learner), config.seeds, run.best_index().tolist())
     return summary
+
+
+def heading(config: RunConfig, out: Path) -> str:
+    runs = f"{len(config.seeds)} seed{'s' if len(config.seeds) > 1 else ''}"
+    each = f"{config.num_iterations} iterations of {config.steps_per_iteration:g} env steps"
+    return f"{config.task_name}, {config.algo}: {runs}, {each}, into {out}"
 
 
 def seed_keys(config: RunConfig) -> Key[Array, " seeds"]:
@@ -111,17 +117,19 @@ class Run:
 
     def evaluate(self) -> np.ndarray:
         """Returns of the best policies, [seeds, episodes]; anew only when one of them is another policy."""
-        policies, chosen = self.best()
+        chosen = self.best_index()
         if self._returns is None or self._judged is None or not np.array_equal(chosen, self._judged):
             keys = jax.vmap(lambda key: jr.fold_in(key, _EVALUATION))(self.keys)
-            self._returns = np.asarray(self.algo.world.evaluate(keys, policies, self.config.eval_episodes))
+            returns = self.algo.world.evaluate(keys, best_policies(self.learner), self.config.eval_episodes)
+            self._returns = np.asarray(returns)
             self._judged = chosen
             self.evaluations += 1
         return self._returns
 
-    def best(self) -> tuple[AbstractPolicy, np.ndarray]:
+    def best_index(self) -> np.ndarray:
+        """Where in its cover the best policy of each seed is."""
         assert self.learner is not None
-        return best_policies(self.learner), np.argmax(np.asarray(self.learner.values), axis=1)
+        return np.argmax(np.asarray(self.learner.values), axis=1)
 
     def scores(self, returns: np.ndarray) -> Row:
         enough = self.task.success_return

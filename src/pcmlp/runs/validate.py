@@ -86,5 +86,5 @@ def _check_budget(config: RunConfig) -> None:
         needed = -(-config.steps_per_iteration // 1)
         raise ConfigError(
             f"steps={config.steps}: less than one iteration, which takes {needed:.0f} env steps; "
-            f"give {needed:.0f} or more"
+            f"give {needed:.0f} or more, or a smaller samples_per_policy"
         )

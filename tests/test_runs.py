@@ -1,0 +1,214 @@
+"""A run and its folder: rows, evaluation, summary, policy; the algorithms on the tasks they are made for.
+
+All runs of the lock share one configuration, which is then compiled once.
+"""
+
+import io
+import json
+import math
+from threading import Thread
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from rich.console import Console
+
+from pcmlp.baselines.random import UniformPlanner
+from pcmlp.planners import MPPI, Shooting
+from pcmlp.runs.build import build
+from pcmlp.runs.config import from_json, resolve
+from pcmlp.runs.episodes import read
+from pcmlp.runs.folder import COLUMNS, RunFolder, read_config, read_metrics, read_summary
+from pcmlp.runs.policy import load_policies
+from pcmlp.runs.progress import LiveProgress, PlainProgress, show_progress
+from pcmlp.runs.train import Run, train
+from pcmlp.types import Box, ConfigError, Finite
+
+SEEDS = (0, 7)
+SETTINGS = ("task.horizon=3", "task.actions=2", "eval_episodes=4")
+
+
+def quiet() -> Console:
+    return Console(file=io.StringIO())
+
+
+def lock(steps=60):
+    return resolve("combination-lock", seeds=SEEDS, steps=steps, settings=SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "lock"
+    train(lock(), out, command="the command", console=quiet())
+    return out
+
+
+def test_a_row_for_each_seed_and_iteration(run):
+    header = (run / "metrics.csv").read_text().splitlines()[0].split(",")
+    assert tuple(header[: len(COLUMNS)]) == COLUMNS
+    assert {"sample_return", "planned_value", "best_index"} <= set(header)
+    metrics = read_metrics(run)
+    assert metrics["iteration"] == [n for n in range(21) for _ in SEEDS]
+    assert metrics["seed"] == [float(seed) for _ in range(21) for seed in SEEDS]
+    assert metrics["env_steps"] == [3.0 * n for n in range(21) for _ in SEEDS]
+    assert all(later >= earlier for earlier, later in zip(metrics["wall_s"], metrics["wall_s"][1:], strict=False))
+
+
+def test_row_zero_is_the_untrained_policy(run):
+    metrics = read_metrics(run)
+    assert math.isnan(metrics["bonus_mean"][0])
+    assert math.isnan(metrics["sample_return"][0])
+    assert metrics["eval_return_mean"][0] == 0.0
+    assert not math.isnan(metrics["bonus_mean"][2])
+
+
+def test_the_lock_is_opened_and_the_summary_says_when(run):
+    metrics, summary = read_metrics(run), read_summary(run)
+    assert summary["status"] == "finished"
+    assert summary["command"] == "the command"
+    assert set(summary["versions"]) == {"python", "jax", "jaxlib", "equinox", "numpy", "pcmlp"}
+    assert summary["wall_s"] >= summary["compile_s"] > 0
+    assert summary["virtual_steps_per_s"] is None
+    for i, seed in enumerate(summary["seeds"]):
+        success = metrics["eval_success"][i :: len(SEEDS)]
+        assert seed["seed"] == SEEDS[i]
+        assert seed["final_return"] == seed["final_success"] == success[-1] == 1.0
+        assert seed["env_steps_to_success"] == 3 * next(n for n, rate in enumerate(success) if rate >= 0.95)
+
+
+def test_the_configuration_is_whole(run):
+    assert from_json((run / "config.json").read_text()) == lock()
+    assert read_config(run)["task"] == {"name": "combination-lock", "horizon": 3, "actions": 2, "seed": 0}
+
+
+def test_every_episode_is_logged(run):
+    records = list(read(run / "episodes"))
+    assert [record.iteration for record in records] == list(range(1, 21))
+    assert all(record.seeds == SEEDS for record in records)
+    metrics = read_metrics(run)
+    for n, record in enumerate(records, start=1):
+        np.testing.assert_allclose(record.arrays["reward"].sum(axis=1), metrics["sample_return"][2 * n : 2 * n + 2])
+        assert record.arrays["last"].sum(axis=1).tolist() == [1, 1]
+
+
+def test_the_saved_policy_returns_what_was_evaluated(run):
+    _, algo = build(lock())
+    keys = jnp.stack([jr.fold_in(jr.key(seed), 2**31) for seed in SEEDS])
+    returns = algo.world.evaluate(keys, load_policies(run), 4)
+    np.testing.assert_allclose(np.asarray(returns).mean(axis=1), read_metrics(run)["eval_return_mean"][-2:])
+    facts = json.loads((run / "policy" / "policy.json").read_text())
+    assert facts["policy"] == "FinitePolicy"
+    assert facts["index_in_cover"] == read_metrics(run)["best_index"][-2:]
+
+
+def test_a_policy_of_another_configuration_is_refused(run, tmp_path):
+    text = (run / "config.json").read_text().replace('"horizon": 3', '"horizon": 2')
+    (tmp_path / "config.json").write_text(text)
+    (tmp_path / "policy").symlink_to(run / "policy")
+    with pytest.raises(ConfigError, match="train it again"):
+        load_policies(tmp_path)
+    with pytest.raises(ConfigError, match="not a run folder"):
+        load_policies(tmp_path / "nothing")
+
+
+def test_only_a_new_best_policy_is_evaluated(run, tmp_path, monkeypatch):
+    runs = []
+    evaluate = Run.evaluate
+    monkeypatch.setattr(Run, "evaluate", lambda self: (runs.append(self), evaluate(self))[1])
+    train(lock(), tmp_path / "again", console=quiet())
+    best = np.array(read_metrics(run)["best_index"][2:]).reshape(20, 2)
+    changes = np.count_nonzero((np.diff(best, axis=0) != 0).any(axis=1)) + (best[0] != 0).any()
+    assert runs[-1].evaluations == 1 + changes < 20
+    # and the same seeds give the same run
+    once, again = read_metrics(run), read_metrics(tmp_path / "again")
+    for name in set(once) - {"wall_s"}:
+        np.testing.assert_array_equal(once[name], again[name])
+
+
+def test_random_play_draws_what_the_paper_draws(tmp_path):
+    settings = (*SETTINGS, "draws=iid", "samples_per_policy=4", "fit_samples=6")
+    config = resolve("combination-lock", "random", SEEDS, 200, settings)
+    assert config.num_iterations == 10
+    summary = train(config, tmp_path / "random", console=quiet())
+    assert all(100 < seed["env_steps"] < 300 for seed in summary["seeds"])  # 200 on average
+    assert type(load_policies(tmp_path / "random")).__name__ == "UniformPolicy"
+
+
+@pytest.mark.parametrize(("space", "low", "high"), [(Finite(3), 0, 2), (Box.of(2.0, 4), -2.0, 2.0)])
+def test_uniform_actions_are_those_of_the_space(space, low, high):
+    mdp = build(lock())[1].world.mdp
+    planner = UniformPlanner(space)
+    policy, metrics = planner.plan(jr.key(0), mdp, planner.init(jr.key(0), mdp))
+    assert metrics == {}
+    act = policy.deterministic()
+    _, actions = jax.vmap(lambda key: act(key, act.init(), jnp.zeros(2)))(jr.split(jr.key(1), 200))
+    assert low <= actions.min() < actions.max() <= high
+
+
+def test_a_regulator_is_learned_by_shooting(tmp_path):
+    settings = ["task.horizon=3", "eval_episodes=2", "planner.num_plans=4", "planner.elites=2"]
+    settings += ["planner.warmup=1", "planner.iterations=1", "model.method=sgd"]
+    summary = train(resolve("knr-lds", seeds=SEEDS, steps=6, settings=settings), tmp_path / "knr", console=quiet())
+    assert summary["iterations"] == 2
+    assert summary["virtual_steps_per_s"] > 0
+    assert type(load_policies(tmp_path / "knr")).__name__ == "ShootingPolicy"
+    assert np.isfinite(read_metrics(tmp_path / "knr")["model_loss"][2:]).all()
+
+
+def test_paths_can_be_planned_by_mppi():
+    _, algo = build(resolve("knr-poly", settings=("planner.name=mppi", "planner.temperature=0.7")))
+    assert isinstance(algo.planner, Shooting)
+    assert isinstance(algo.planner.shooter, MPPI)
+    assert algo.planner.shooter.plan_length == algo.world.mdp.horizon
+    assert algo.planner.shooter.temperature == 0.7
+
+
+def test_the_progress_of_a_long_run_is_twenty_lines():
+    console = quiet()
+    assert isinstance(show_progress(console, 1000), PlainProgress)
+    with show_progress(console, 1000) as progress:
+        for n in range(1001):
+            progress.update(n, f"at {n}", 1.0)
+    assert len(console.file.getvalue().splitlines()) == 21
+
+
+def test_the_progress_on_a_terminal_is_live():
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    with show_progress(console, 10) as progress:
+        assert isinstance(progress, LiveProgress)
+        progress.update(4, "at four", 1.0)
+    assert "4/10" in console.file.getvalue()
+    assert "at four" in console.file.getvalue()
+
+
+def test_columns_may_grow(tmp_path):
+    folder = RunFolder.create(tmp_path / "run", "{}")
+    folder.append([{"iteration": 0, "seed": 1, "env_steps": 0}])
+    folder.append([{"iteration": 1, "seed": 1, "env_steps": 5, "extra": 0.5, "model_loss": -0.0}])
+    metrics = read_metrics(tmp_path / "run")
+    assert metrics["iteration"] == [0.0, 1.0]
+    assert math.isnan(metrics["extra"][0])
+    assert metrics["extra"][1] == 0.5
+    assert "-0" not in (tmp_path / "run" / "metrics.csv").read_text()
+
+
+def test_a_torn_last_row_is_left_out(tmp_path):
+    folder = RunFolder.create(tmp_path / "run", "{}")
+    folder.append([{"iteration": n, "seed": 0, "env_steps": n} for n in range(3)])
+    file = tmp_path / "run" / "metrics.csv"
+    file.write_text(file.read_text()[:-5])
+    assert read_metrics(tmp_path / "run")["iteration"] == [0.0, 1.0]
+
+
+def test_a_run_in_another_thread_hears_no_signals(run, tmp_path):
+    thread = Thread(target=train, args=(lock(), tmp_path / "thread"), kwargs={"console": quiet()})
+    thread.start()
+    thread.join()
+    assert read_summary(tmp_path / "thread")["status"] == "finished"
+
+
+def test_nothing_is_compiled_anew_for_a_run_like_an_earlier_one(run, tmp_path):
+    summary = train(lock(), tmp_path / "again", console=quiet())
+    assert summary["compile_s"] < 0.2 * read_summary(run)["compile_s"]
