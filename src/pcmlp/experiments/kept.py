@@ -1,0 +1,70 @@
+"""Runs of an experiment, and what is kept of them.
+
+A run goes to `runs/experiments/NAME/TASK/LABEL` as any other; its configuration, metrics and summary are copied to
+`results/NAME/TASK/LABEL`, which is committed. A run that is finished there is not run again.
+"""
+
+import argparse
+import csv
+import json
+import shlex
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pcmlp.runs.config import resolve
+from pcmlp.runs.train import train
+
+KEPT = ("config.json", "metrics.csv", "summary.json")
+SEEDS = tuple(range(10))
+
+
+def arguments(description: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--results", type=Path, default=Path("results"), help="where the kept files go")
+    parser.add_argument("--runs", type=Path, default=Path("runs/experiments"), help="where the runs go")
+    return parser.parse_args()
+
+
+def kept_run(
+    places: argparse.Namespace,
+    experiment: str,
+    task: str,
+    label: str,
+    *,
+    algo: str,
+    steps: int,
+    settings: Sequence[str] = (),
+    seeds: Sequence[int] = SEEDS,
+) -> tuple[Path, dict[str, Any]]:
+    """The run's folder and its summary."""
+    where = Path(experiment) / task / label
+    run, results = places.runs / where, places.results / where
+    if not _finished(run):
+        shutil.rmtree(run, ignore_errors=True)
+        command = ["pcmlp", "train", task, "--algo", algo, "--seeds", *map(str, seeds), "--steps", str(steps)]
+        command += ["--set", *settings] if settings else []
+        print(f"\n{label}: {shlex.join(command)}", flush=True)
+        train(resolve(task, algo, seeds, steps, settings), run, command=shlex.join(command))
+    results.mkdir(parents=True, exist_ok=True)
+    for name in KEPT:
+        shutil.copyfile(run / name, results / name)
+    return run, json.loads((run / "summary.json").read_text())
+
+
+def _finished(run: Path) -> bool:
+    summary = run / "summary.json"
+    return summary.exists() and json.loads(summary.read_text())["status"] == "finished"
+
+
+def write_table(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """As CSV on disk, and on the terminal."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    print(f"\n{path}")
+    for row in rows:
+        print("  " + "  ".join(f"{key} {value}" for key, value in row.items()), flush=True)

@@ -1,0 +1,124 @@
+"""A linear MDP with a finite class: the error of maximum likelihood against its lemma, and the best policy.
+
+(paper: section 5, appendix A.1: with probability 1 - delta, E_{d_cover} |P_n - P*|_1^2 <= 2 ln(|Upsilon| / delta) / M.)
+
+    python -m pcmlp.experiments.low_rank
+"""
+
+import argparse
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float
+
+from pcmlp import finite, framework
+from pcmlp.cover import Cover, Mixture
+from pcmlp.experiments.kept import SEEDS, arguments, kept_run, write_table
+from pcmlp.planners import FinitePolicy, ValueIteration
+from pcmlp.runs.build import build
+from pcmlp.runs.config import resolve
+from pcmlp.runs.policy import load_policies
+from pcmlp.types import MDP
+
+NAME = "low-rank"
+DELTA = 0.1
+RUNS = 100
+SAMPLES = (100, 300, 1_000, 3_000, 10_000)
+COVER = 10  # policies in the cover under which the error is measured
+CONTROLS = {
+    "random": ("random", ()),
+    "no-bonus": ("pcmlp-linear", ("bonus_scale=0",)),
+    "covariance-off": ("pcmlp-linear", ("covariance=off",)),
+}
+
+
+def cover_distribution(mdp: MDP, cover: Cover) -> Float[Array, "S A"]:
+    """d_cover, exactly."""
+
+    def of_member(index: Array) -> Float[Array, "S A"]:
+        policy = cover[index]
+        assert isinstance(policy, FinitePolicy)
+        return jnp.mean(finite.occupancy(mdp, policy.probabilities()), axis=0)
+
+    return jnp.mean(jax.vmap(of_member)(jnp.arange(COVER)), axis=0)
+
+
+def likelihood_error(places: argparse.Namespace) -> None:
+    """M independent draws from the cover of ten policies, a hundred times, for growing M."""
+    _, algo = build(resolve(NAME, "pcmlp-linear", (0,), 10_000, ("samples_per_policy=1000",)))
+    learner = framework.start(jr.key(0)[None], algo)
+    for n in range(1, COVER):
+        learner, _, _ = framework.iterate(jr.key(0)[None], algo, learner, n)
+    one = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, learner)
+    mdp = algo.world.mdp
+    weight = cover_distribution(mdp, one.cover)
+    truth = mdp.transition.probabilities()
+    repeated = jax.tree.map(lambda x: jnp.stack([x] * RUNS) if eqx.is_array(x) else x, Mixture(one.cover))
+    members = algo.model.upsilon.shape[0]
+
+    @jax.jit
+    @jax.vmap
+    def error(data):
+        model, _ = algo.model.fit(jr.key(0), data)
+        distance = jnp.sum(jnp.abs(model.probabilities() - truth), axis=-1)
+        return jnp.sum(weight * distance**2)
+
+    rows = []
+    for samples in SAMPLES:
+        data, _ = algo.world.draw(jr.split(jr.key(samples), RUNS), repeated, samples)
+        errors = np.asarray(error(data))
+        bound = 2 * np.log(members / DELTA) / samples
+        rows.append(
+            {
+                "samples": samples,
+                "mean_error": errors.mean(),
+                "largest_error": errors.max(),
+                "bound": bound,
+                "share_under_bound": float(np.mean(errors <= bound)),
+                "found_the_truth": float(np.mean(errors == 0)),
+            }
+        )
+    slope = np.polyfit(np.log([r["samples"] for r in rows]), np.log([r["mean_error"] for r in rows]), 1)[0]
+    write_table(places.results / NAME / "likelihood_error.csv", rows)
+    print(f"|Upsilon| = {members}, delta = {DELTA}, {RUNS} runs; log-log slope of the mean error: {slope:.2f}")
+
+
+def best_policies(places: argparse.Namespace) -> None:
+    """The exact value of each seed's best policy of the cover against the exact optimum."""
+    rows = []
+    for label, (algo_name, settings) in {"pcmlp-linear": ("pcmlp-linear", ()), **CONTROLS}.items():
+        run, _ = kept_run(places, NAME, NAME, label, algo=algo_name, steps=50_000, settings=settings)
+        _, algo = build(resolve(NAME, "pcmlp-linear"))
+        mdp = algo.world.mdp
+        planner = ValueIteration()
+        best, _ = planner.plan(jr.key(0), mdp, planner.init(jr.key(0), mdp))
+        optimum = float(finite.value(mdp, best.probabilities()))
+        values = exact_values(mdp, load_policies(run))
+        rows.append(
+            {
+                "algorithm": label,
+                "optimum": optimum,
+                "worst_seed": values.min(),
+                "mean": values.mean(),
+                "within_0.05": f"{int(np.sum(values >= optimum - 0.05))} of {len(SEEDS)}",
+            }
+        )
+    write_table(places.results / NAME / "best_policies.csv", rows)
+
+
+def exact_values(mdp: MDP, policies: object) -> np.ndarray:
+    """J of each seed's policy; uniform play has no table of its own."""
+    if isinstance(policies, FinitePolicy):
+        return np.asarray(eqx.filter_vmap(lambda p: finite.value(mdp, p.deterministic().probabilities()))(policies))
+    reward, _ = finite.tables(mdp)
+    uniform = jnp.full((mdp.horizon, *reward.shape), 1 / reward.shape[1])
+    return np.full(len(SEEDS), float(finite.value(mdp, uniform)))
+
+
+if __name__ == "__main__":
+    chosen = arguments(__doc__ or "")
+    likelihood_error(chosen)
+    best_policies(chosen)
