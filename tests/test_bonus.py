@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
+
 from pcmlp.bonus import EllipticalBonus, elliptical_bonus, information_gain, second_moment
 from pcmlp.types import Transitions
 

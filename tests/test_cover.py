@@ -7,10 +7,11 @@ import jax.random as jr
 import numpy as np
 import pytest
 from jaxtyping import Array, Float, Int
+from scipy.stats import chisquare
+
 from pcmlp import rollout
 from pcmlp.cover import Cover, Mixture
 from pcmlp.types import MDP, AbstractPolicy, never
-from scipy.stats import chisquare
 
 HORIZON = 5
 stream = eqx.filter_jit(rollout.stream)

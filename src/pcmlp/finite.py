@@ -42,7 +42,7 @@ def occupancy(mdp: MDP, policy: Float[Array, "H S A"]) -> Float[Array, "H S A"]:
 
     def step(state, act):
         pairs = state[:, None] * act
-        return jnp.einsum("xa,xay->y", pairs, go_on), pairs
+        return jnp.einsum("xa,xay->y", pairs, go_on, precision="highest"), pairs
 
     _, pairs = jax.lax.scan(step, initial_distribution(mdp, go_on.shape[0]), policy)
     return pairs
@@ -53,7 +53,7 @@ def values(mdp: MDP, policy: Float[Array, "H S A"]) -> Float[Array, "H_plus_1 S"
     reward, go_on = tables(mdp)
 
     def back(value, act):
-        value = jnp.sum(act * (reward + go_on @ value), axis=1)
+        value = jnp.sum(act * (reward + jnp.matmul(go_on, value, precision="highest")), axis=1)
         return value, value
 
     last = jnp.zeros(go_on.shape[0])

@@ -63,6 +63,8 @@ class Learner(eqx.Module):
 
     def best(self) -> AbstractPolicy:
         """The policy the theorems speak of: the best of the cover, chosen by the samples already paid for."""
+        if self.values.ndim > 1:
+            return eqx.filter_vmap(lambda learner: learner.best())(self)
         return self.cover[jnp.argmax(self.values)]
 
 
@@ -76,7 +78,7 @@ def start(key: Key[Array, ""], algo: PCMLP) -> Learner:
     bonus = elliptical_bonus(algo.features, covariance, algo.bonus_scale, mdp.horizon)
     policy = algo.planner.init(jr.fold_in(key, 0), imagine(mdp, algo.model, bonus))  # line 1: initialise pi_1
     cover = Cover.of(policy, algo.num_iterations + 1)  # line 2: the cover is { pi_1 }
-    replay = Replay.like(example, algo.fit_samples or algo.num_iterations * rows_per_policy(algo))
+    replay = Replay.like(example, rows_to_fit(algo))
     values = jnp.full(algo.num_iterations, -jnp.inf, jnp.float32)
     return Learner(policy, cover, covariance, algo.model, bonus, replay, values, jnp.zeros((), int))
 
@@ -140,12 +142,12 @@ def learn(keys: Key[Array, " seeds"], algo: PCMLP) -> Iterator[tuple[Learner, Se
         yield learner, metrics, samples
 
 
-def rows_per_policy(algo: PCMLP) -> int:
-    """K as it comes out: whole episodes are rounded up."""
-    if algo.draws == "iid":
-        return algo.samples_per_policy
+def rows_to_fit(algo: PCMLP) -> int:
+    """M, or the K of every policy, as they come out: whole episodes are rounded up."""
+    size = algo.samples_per_policy if algo.fit_samples is None else algo.fit_samples
     horizon = algo.world.mdp.horizon
-    return -(-algo.samples_per_policy // horizon) * horizon
+    rows = size if algo.draws == "iid" else -(-size // horizon) * horizon
+    return rows * algo.num_iterations if algo.fit_samples is None else rows
 
 
 def estimated_value(algo: PCMLP, samples: Transitions) -> Float[Array, ""]:

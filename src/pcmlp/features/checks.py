@@ -8,6 +8,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
+from pcmlp.features.one_hot import OneHot, Table
 from pcmlp.types import Box, ConfigError, Features, Finite, Space
 
 _CORNERS = 12  # boxes of more dimensions have too many corners to list
@@ -15,11 +16,19 @@ _CORNERS = 12  # boxes of more dimensions have too many corners to list
 
 def feature_dim(features: Features, states: Space, actions: Space) -> int:
     key = jr.key(0)
+    sizes = f"states of size {states.size} and actions of size {actions.size}"
+    # JAX reads past the end of a table without an error.
+    if isinstance(features, OneHot | Table) and features.sizes != (states.size, actions.size):
+        raise ConfigError(
+            f"features do not take {sizes}: they are a table of {features.sizes[0]} x {features.sizes[1]}"
+        )
     try:
-        return jax.eval_shape(lambda: features(states.sample(key), actions.sample(key))).shape[0]
+        shape = jax.eval_shape(lambda: features(states.sample(key), actions.sample(key))).shape
     except (TypeError, ValueError, IndexError) as error:
-        sizes = f"states of size {states.size} and actions of size {actions.size}"
         raise ConfigError(f"features do not take {sizes}: {str(error).splitlines()[0]}") from error
+    if len(shape) != 1:
+        raise ConfigError(f"features have shape {shape} at one state and action: give a vector")
+    return shape[0]
 
 
 def largest_norm(features: Features, states: Space, actions: Space) -> Float[Array, ""]:

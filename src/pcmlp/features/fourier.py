@@ -28,10 +28,16 @@ class Fourier(eqx.Module):
         """Features for inputs like the rows of `x`, which set the units and, if it is not given, the bandwidth."""
         if dim < 2 or dim % 2:
             raise ConfigError(f"features.dim={dim}: Fourier features come in pairs; give an even number of at least 2")
-        units = jnp.maximum(jnp.std(x, axis=0), 1e-6)
-        width = median_bandwidth(x / units) if bandwidth is None else jnp.asarray(bandwidth)
+        if bandwidth is not None and not bandwidth > 0:
+            raise ConfigError(f"features.bandwidth={bandwidth}: give a positive number, or leave it out")
+        std = jnp.std(x, axis=0)
+        # A coordinate that does not vary in `x` has no unit; a tiny one would make noise of its first change.
+        units = jnp.where(std > 1e-6 * (1.0 + jnp.abs(jnp.mean(x, axis=0))), std, 1.0)
+        width = median_bandwidth(x / units[None, :]) if bandwidth is None else jnp.asarray(bandwidth)
+        width = jnp.where(width > 0, width, 1.0)  # most rows of `x` are the same
         return Fourier(jr.normal(key, (dim // 2, x.shape[1])) / width, units)
 
     def __call__(self, state: Float[Array, " s"], action: Float[Array, " a"]) -> Float[Array, " d"]:
-        angle = self.frequencies @ (jnp.concatenate([state, action]) / self.units)
+        x = jnp.concatenate([state, action]) / self.units
+        angle = jnp.matmul(self.frequencies, x, precision="highest")
         return jnp.concatenate([jnp.cos(angle), jnp.sin(angle)]) / jnp.sqrt(float(angle.shape[0]))

@@ -13,6 +13,10 @@ class OneHot(eqx.Module):
     num_states: int = eqx.field(static=True)
     num_actions: int = eqx.field(static=True)
 
+    @property
+    def sizes(self) -> tuple[int, int]:
+        return self.num_states, self.num_actions
+
     def __call__(self, state: Int[Array, ""], action: Int[Array, ""]) -> Float[Array, " d"]:
         return jax.nn.one_hot(state * self.num_actions + action, self.num_states * self.num_actions)
 
@@ -21,6 +25,10 @@ class Table(eqx.Module):
     """phi(s, a) read from a table: the features of a linear MDP."""
 
     phi: Float[Array, "S A d"]
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        return self.phi.shape[0], self.phi.shape[1]
 
     def __call__(self, state: Int[Array, ""], action: Int[Array, ""]) -> Float[Array, " d"]:
         return self.phi[state, action]

@@ -14,16 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from pcmlp.types import Box
+from pcmlp.types import Box, ConfigError
 
 
 def exponents(variables: int, degree: int, constant: bool) -> tuple[tuple[int, ...], ...]:
-    lowest = 0 if constant else 1
+    """Of every monomial, by total degree: choosing `total` of the variables, with repetition, is a monomial."""
     return tuple(
-        e
-        for total in range(lowest, degree + 1)
-        for e in itertools.product(range(total, -1, -1), repeat=variables)
-        if sum(e) == total
+        tuple(chosen.count(i) for i in range(variables))
+        for total in range(0 if constant else 1, degree + 1)
+        for chosen in itertools.combinations_with_replacement(range(variables), total)
     )
 
 
@@ -36,6 +35,8 @@ class Polynomial(eqx.Module):
     def of(
         states: Box, actions: Box, *, degree: int, constant: bool = True, scale: float | None = None
     ) -> "Polynomial":
+        if degree < 1:
+            raise ConfigError(f"features.degree={degree}: give 1 or more")
         bound = jnp.concatenate([jnp.maximum(-b.low, b.high) for b in (states, actions)])
         powers = exponents(bound.shape[0], degree, constant)
         return Polynomial(bound, powers, 1.0 / math.sqrt(len(powers)) if scale is None else scale)

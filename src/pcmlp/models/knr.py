@@ -3,7 +3,8 @@
 With known sigma the likelihood is the squared error, and W is fitted in one of two ways:
 
     sgd    W <- Pi_F( W - eta (W phi_i - s'_i) phi_i^T ) from W = 0, once over the data; the iterates' average;
-           eta = F^2 / ((F + B) sqrt(M)), B a bound on |s'| (appendix B, dimension-free SGD)
+           eta = F^2 / ((F + B) sqrt(M)), B a bound on |s'| (appendix B, dimension-free SGD);
+           sgd-corrected has F for F^2, with which the appendix's bound holds for every F (docs/theory.md)
     exact  argmin over |W|_F <= F of sum_i |W phi_i - s'_i|^2: least squares, with the multiplier of the norm bound
            found by bisection
 """
@@ -28,7 +29,7 @@ class KNR(AbstractModel):
     features: Features
     sigma: float
     radius: float  # F
-    method: Literal["exact", "sgd"] = eqx.field(static=True, default="exact")
+    method: Literal["exact", "sgd", "sgd-corrected"] = eqx.field(static=True, default="exact")
 
     @staticmethod
     def of(
@@ -43,7 +44,7 @@ class KNR(AbstractModel):
         return KNR(W, features, sigma, radius)
 
     def mean(self, state: Float[Array, " s"], action: Float[Array, " a"]) -> Float[Array, " s"]:
-        return self.W @ self.features(state, action)
+        return jnp.matmul(self.W, self.features(state, action), precision="highest")
 
     def __call__(
         self, key: Key[Array, ""], state: Float[Array, " s"], action: Float[Array, " a"]
@@ -53,11 +54,14 @@ class KNR(AbstractModel):
     def fit(self, key: Key[Array, ""], data: Transitions) -> tuple["KNR", Metrics]:
         phi = jnp.where(data.valid[:, None], jax.vmap(self.features)(data.state, data.action), 0.0)
         target = jnp.where(data.valid[:, None], data.next_state, 0.0)
-        if self.method == "sgd":
-            W = averaged_sgd(key, phi, target, data.valid, self.sigma, self.radius)
+        if self.method != "exact":
+            W = averaged_sgd(
+                key, phi, target, data.valid, self.sigma, self.radius, corrected=self.method == "sgd-corrected"
+            )
         else:
             W = constrained_least_squares(phi, target, self.radius)
-        error = jnp.sum((phi @ W.T - target) ** 2) / jnp.maximum(jnp.sum(data.valid, dtype=jnp.float32), 1.0)
+        predicted = jnp.matmul(phi, W.T, precision="highest")
+        error = jnp.sum((predicted - target) ** 2) / jnp.maximum(jnp.sum(data.valid, dtype=jnp.float32), 1.0)
         return eqx.tree_at(lambda m: m.W, self, W), {"model_loss": error}
 
 
@@ -87,18 +91,23 @@ def averaged_sgd(
     valid: Array,
     sigma: float,
     radius: float,
+    *,
+    corrected: bool = False,
 ) -> Float[Array, "s d"]:
-    """One projected step for each valid row, in random order; the average of the iterates before each step."""
+    """One projected step for each valid row, in random order; the average of the iterates before each step.
+
+    paper: the step has F^2 in it, with which the lemma is false for F far from 1 / here: that, or F if `corrected`.
+    """
     samples = jnp.maximum(jnp.sum(valid, dtype=jnp.float32), 1.0)
     bound = state_bound(radius, sigma, target.shape[1], samples, _FAILURE)
-    rate = radius**2 / ((radius + bound) * jnp.sqrt(samples))
+    rate = (radius if corrected else radius**2) / ((radius + bound) * jnp.sqrt(samples))
     order = jr.permutation(key, phi.shape[0])
 
     def step(carry, row):
         W, total = carry
         x, y, used = row
         total = total + jnp.where(used, W, 0.0)
-        W = jnp.where(used, project(W - rate * jnp.outer(W @ x - y, x), radius), W)
+        W = jnp.where(used, project(W - rate * jnp.outer(jnp.matmul(W, x, precision="highest") - y, x), radius), W)
         return (W, total), None
 
     zero = jnp.zeros((target.shape[1], phi.shape[1]))

@@ -12,6 +12,9 @@ from pcmlp.features.one_hot import Table
 from pcmlp.models.tabular import count, mean_loss
 from pcmlp.types import AbstractModel, ConfigError, Metrics, Transitions
 
+# ln 0, finite: a member that excludes what was seen loses to any that does not, and if all do the one with fewest wins.
+_IMPOSSIBLE = -1e6
+
 
 class LinearMDP(AbstractModel):
     features: Table
@@ -19,28 +22,29 @@ class LinearMDP(AbstractModel):
     chosen: Int[Array, ""]
 
     @staticmethod
-    def of(features: Table, upsilon: Float[Array, "U d S"], chosen: int = 0) -> "LinearMDP":
+    def of(features: Table, upsilon: Float[Array, "..."], chosen: int = 0) -> "LinearMDP":
         check_class(features, upsilon)
-        return LinearMDP(features, upsilon, jnp.array(chosen))
+        return LinearMDP(features, upsilon, jnp.array(chosen, int))
 
     def probabilities(self) -> Float[Array, "S A S"]:
-        return self.features.phi @ self.upsilon[self.chosen]
+        return jnp.matmul(self.features.phi, self.upsilon[self.chosen], precision="highest")
 
     def __call__(self, key: Key[Array, ""], state: Int[Array, ""], action: Int[Array, ""]) -> Int[Array, ""]:
-        return jr.categorical(key, jnp.log(self.features(state, action) @ self.upsilon[self.chosen]))
+        p = jnp.matmul(self.features(state, action), self.upsilon[self.chosen], precision="highest")
+        return jr.categorical(key, jnp.log(jnp.maximum(p, 0.0)))  # a 0 may come out as -1e-9
 
     def fit(self, key: Key[Array, ""], data: Transitions) -> tuple["LinearMDP", Metrics]:
         """argmax over Upsilon of sum_i ln <mu(s'_i), phi(s_i, a_i)>; the data enter only through their counts."""
         num_states, num_actions, _ = self.features.phi.shape
         counts = count(data, num_states, num_actions)
-        tiny = jnp.finfo(jnp.float32).tiny
-        log_p = jnp.log(jnp.maximum(jnp.einsum("xaz,uzy->uxay", self.features.phi, self.upsilon), tiny))
+        p = jnp.einsum("xaz,uzy->uxay", self.features.phi, self.upsilon, precision="highest")
+        log_p = jnp.where(p > 0, jnp.log(jnp.maximum(p, jnp.finfo(jnp.float32).tiny)), _IMPOSSIBLE)
         likelihood = jnp.einsum("uxay,xay->u", log_p, counts, precision="highest")
         model = LinearMDP(self.features, self.upsilon, jnp.argmax(likelihood))
         return model, {"model_loss": mean_loss(counts, model.probabilities())}
 
 
-def check_class(features: Table, upsilon: Float[Array, "U d S"]) -> None:
+def check_class(features: Table, upsilon: Float[Array, "..."]) -> None:
     """Upsilon must be a set of distributions: every <mu(.), phi(s, a)> is one, for every member and every pair."""
     dim, num_states = features.phi.shape[2], features.phi.shape[0]
     if upsilon.ndim != 3 or upsilon.shape[0] == 0:

@@ -117,7 +117,7 @@ class LowRank:
         )
         # The learner starts from the member that is furthest from the truth: nothing is known before the first data.
         far = int(np.abs(upsilon - upsilon[0]).sum((1, 2)).argmax())
-        prior = eqx.tree_at(lambda m: m.chosen, model, jnp.array(far))
+        prior = eqx.tree_at(lambda m: m.chosen, model, jnp.array(far, int))
         return Task(JaxWorld(mdp, Finite(S), Finite(A)), features, prior)
 
 
