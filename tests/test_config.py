@@ -41,6 +41,7 @@ def test_settings_are_typed_by_their_fields():
 
 def test_one_policy_samples_an_episode_unless_told_otherwise():
     assert resolve(LOCK, settings=("task.horizon=7",)).samples_per_policy == 7
+    assert resolve("low-rank", steps=4000, settings=("task.horizon=2000",)).samples_per_policy == 2000
 
 
 def test_a_group_takes_the_keys_of_the_chosen_record(monkeypatch):

@@ -149,7 +149,7 @@ def test_uniform_actions_are_those_of_the_space(space, low, high):
 
 def test_a_regulator_is_learned_by_shooting(tmp_path):
     settings = ["task.horizon=3", "eval_episodes=2", "planner.num_plans=4", "planner.elites=2"]
-    settings += ["planner.warmup=1", "planner.iterations=1", "model.method=sgd"]
+    settings += ["samples_per_policy=3", "planner.warmup=1", "planner.iterations=1", "model.method=sgd"]
     summary = train(resolve("knr-lds", seeds=SEEDS, steps=6, settings=settings), tmp_path / "knr", console=quiet())
     assert summary["iterations"] == 2
     assert summary["virtual_steps_per_s"] > 0

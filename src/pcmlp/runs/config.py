@@ -52,8 +52,9 @@ def resolve(
     budget = preset["steps"] if steps is None else parse_int("steps", str(steps))
     numbers = tuple(parse_int("seeds", str(seed)) for seed in seeds)
     config = RunConfig(algo=algo, seeds=numbers, steps=budget, **groups, **plain)
-    if config.samples_per_policy is None:
-        config = dataclasses.replace(config, samples_per_policy=config.task.horizon)
+    if config.samples_per_policy is None or "samples_per_policy" not in given:  # a preset does not know the horizon
+        enough = max(config.samples_per_policy or 1, config.task.horizon)
+        config = dataclasses.replace(config, samples_per_policy=enough)
     validate(config)
     return config
 
