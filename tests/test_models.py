@@ -226,17 +226,19 @@ def test_knr_least_squares_of_least_norm_where_data_lack_a_direction(regression)
     np.testing.assert_array_equal(nothing, np.zeros((3, 5)))
 
 
-def test_knr_sgd_is_the_recursion(regression):
+@pytest.mark.parametrize("corrected", [False, True])
+def test_knr_sgd_is_the_recursion(regression, corrected):
     """A plain loop in the same order; the radius is small enough that projections happen."""
     phi, target = regression
     valid = np.random.default_rng(4).random(40) < 0.8
     radius, sigma = 1.5, 0.2
-    got = averaged_sgd(jr.key(5), jnp.asarray(phi), jnp.asarray(target), jnp.asarray(valid), sigma, radius)
+    data = (jnp.asarray(phi), jnp.asarray(target), jnp.asarray(valid))
+    got = averaged_sgd(jr.key(5), *data, sigma, radius, corrected=corrected)
 
     order = np.asarray(jr.permutation(jr.key(5), 40))
     M = valid.sum()
     B = radius + sigma * np.sqrt(2 * 3 * np.log(2 * 3 * M / 0.1))
-    rate = radius**2 / ((radius + B) * np.sqrt(M))
+    rate = (radius if corrected else radius**2) / ((radius + B) * np.sqrt(M))
     assert float(state_bound(radius, sigma, 3, float(M), 0.1)) == pytest.approx(B, rel=1e-5)
     W, iterates, projections = np.zeros((3, 5)), [], 0
     for i in order[valid[order]]:
