@@ -17,6 +17,7 @@ from pcmlp.bonus import EllipticalBonus, elliptical_bonus, information_gain, sec
 from pcmlp.cover import Cover, Mixture
 from pcmlp.imagine import imagine
 from pcmlp.replay import Replay
+from pcmlp.rollout import first_episode
 from pcmlp.types import (
     AbstractModel,
     AbstractPlanner,
@@ -152,10 +153,13 @@ def rows_to_fit(algo: PCMLP) -> int:
 
 def estimated_value(algo: PCMLP, samples: Transitions) -> Float[Array, ""]:
     """J(pi_n; r, P*) from the samples of line 4: the mean return of whole episodes, or H times the mean reward."""
-    total = jnp.sum(jnp.where(samples.valid, samples.reward, 0.0))
+    horizon = algo.world.mdp.horizon
     if algo.draws == "iid":
-        return algo.world.mdp.horizon * total / samples.reward.shape[0]
-    return total / jnp.sum(samples.last, dtype=jnp.float32)
+        return horizon * jnp.mean(jnp.where(samples.valid, samples.reward, 0.0))
+    # The rows are streams of H steps. What a stream has after its first episode was cut short and tells nothing of J.
+    streams = jax.tree.map(lambda x: x.reshape(-1, horizon, *x.shape[1:]), samples)
+    first = jax.vmap(first_episode)(streams)
+    return jnp.mean(jnp.sum(jnp.where(first.valid, first.reward, 0.0), axis=1))
 
 
 def example_row(world: AbstractWorld) -> Transitions:

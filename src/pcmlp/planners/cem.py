@@ -19,9 +19,9 @@ class CEM(AbstractShooter):
     plan_length: int = eqx.field(static=True, default=20)
     iterations: int = eqx.field(static=True, default=4)
     elites: int = eqx.field(static=True, default=20)
-    noise_std: float = 0.5  # of the first sample, in units of half the action range
+    noise_std: float = 1.0  # of the first sample, in units of half the action range
     # Independent noise averages out over a plan; correlated noise holds a direction long enough to get somewhere.
-    correlation: float = 0.0  # of the noise at two consecutive steps, in [0, 1)
+    correlation: float = 0.8  # of the noise at two consecutive steps, in [0, 1)
     particles: int = eqx.field(static=True, default=1)
 
     def refine(self, key: Key[Array, ""], mdp: MDP, state: State, plan: Plan) -> Plan:

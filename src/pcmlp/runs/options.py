@@ -32,7 +32,7 @@ class FourierFeatures:
 class ModelOptions:
     """Of a KNR; finite models have none."""
 
-    method: Literal["exact", "sgd"] = "exact"
+    method: Literal["exact", "sgd", "sgd-corrected"] = "exact"
     radius: float | None = None  # F; none: the task's own
 
 
@@ -47,8 +47,8 @@ class CEMOptions:
     plan_length: int | None = None  # none: the horizon
     iterations: int = 4
     elites: int = 20
-    noise_std: float = 0.5  # in units of half the action range
-    correlation: float = 0.0  # of the noise at consecutive steps
+    noise_std: float = 1.0  # in units of half the action range
+    correlation: float = 0.8  # of the noise at consecutive steps
     particles: int = 1
     warmup: int = 10  # refinements of the plan that an episode begins with
 

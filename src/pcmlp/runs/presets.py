@@ -23,18 +23,19 @@ EXPERIMENTS = {
 # lucky one, so those tasks draw more.
 _LOCK = {"steps": 4_000, "bonus_scale": 0.1, "ridge": 0.01}
 _LOW_RANK = {"steps": 50_000, "bonus_scale": 0.05, "ridge": 0.01, "samples_per_policy": 1_000}
-_KNR = {"steps": 600, "bonus_scale": 1.0, "ridge": 0.01, "eval_episodes": 20}
+_KNR = {"steps": 600, "bonus_scale": 0.02, "ridge": 0.01, "samples_per_policy": 40, "eval_episodes": 20}
+_POLY = {"steps": 1_600, "bonus_scale": 0.05, "samples_per_policy": 80}
 
 # The first algorithm of a task is its default.
 PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     ("pcmlp-linear", "combination-lock"): _LOCK,
     ("pcmlp-linear", "low-rank"): _LOW_RANK,
     ("pcmlp-knr", "knr-lds"): _KNR,
-    ("pcmlp-knr", "knr-poly"): {**_KNR, "steps": 1_500},
+    ("pcmlp-knr", "knr-poly"): {**_KNR, **_POLY},
     ("random", "combination-lock"): _LOCK,
     ("random", "low-rank"): _LOW_RANK,
     ("random", "knr-lds"): {**_KNR, "eval_episodes": 100},
-    ("random", "knr-poly"): {**_KNR, "steps": 1_500, "eval_episodes": 100},
+    ("random", "knr-poly"): {**_KNR, **_POLY, "eval_episodes": 100},
 }
 
 

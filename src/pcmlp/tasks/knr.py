@@ -41,7 +41,7 @@ class GoalReward(eqx.Module):
 
 
 class Sticky(eqx.Module):
-    """phi(s, a) = (s / units, grip(a)) / C: linear in the state and in what gets through the actuators' static friction.
+    """phi(s, a) = (s / units, grip(a)) / C: linear in the state and in what the actuators let through.
 
     grip(a) = sign(a) max(|a| - 1/2, 0) / (1/2): nothing happens below half throttle.
     """
@@ -56,7 +56,7 @@ class Sticky(eqx.Module):
 
 @dataclass(frozen=True)
 class LinearSystem:
-    """A cart on a plane, position and velocity: v' = 0.8 v + 0.2 grip(a), p' = p + 0.5 v; the goal is at (3, 3).
+    """A cart on a plane, position and velocity: v' = 0.7 v + 0.3 grip(a), p' = p + 0.3 v; the goal is at (2.5, 2.5).
 
     Static friction keeps small actions from doing anything, so that a learner at rest has no data on what its actuators
     do, however long it rests: that is what makes a linear system need exploration at all.
@@ -68,14 +68,14 @@ class LinearSystem:
     def build(self) -> Task:
         _check(self.horizon, self.sigma)
         eye, zero = np.eye(2), np.zeros((2, 2))
-        A = np.block([[eye, 0.5 * eye], [zero, 0.8 * eye]])
-        B = np.block([[zero], [0.2 * eye]])
-        far = 0.5 * self.horizon + 2  # as far as full throttle gets, and noise
-        bound = np.array([far, far, 1.5, 1.5])
+        A = np.block([[eye, 0.3 * eye], [zero, 0.7 * eye]])
+        B = np.block([[zero], [0.3 * eye]])
+        far = 0.3 * self.horizon + 0.5  # as far as full throttle gets, and noise
+        bound = np.array([far, far, 1.2, 1.2])
         states = Box(jnp.asarray(-bound, jnp.float32), jnp.asarray(bound, jnp.float32))
         features = Sticky(states.high, 1 / math.sqrt(6))
         W = np.concatenate([A * bound, B], axis=1) / features.scale
-        goal = GoalReward(jnp.array([3.0, 3.0]), 1.0)
+        goal = GoalReward(jnp.array([2.5, 2.5]), 0.8)
         return _task(features, W, states, Box.of(1.0, 2), jnp.zeros(4), goal, self.horizon, self.sigma)
 
 

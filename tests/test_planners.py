@@ -1,0 +1,198 @@
+"""LQR against SciPy's Riccati solution; CEM and MPPI against LQR; shooting without knowing what it shoots in."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+import scipy.linalg
+
+from pcmlp import rollout
+from pcmlp.imagine import imagine
+from pcmlp.models import KNR
+from pcmlp.planners import CEM, LQR, MPPI, Shooting, ShootingPolicy
+from pcmlp.planners.cem import correlation_factor
+from pcmlp.planners.shooting import plan_returns
+from pcmlp.tasks.finite import CombinationLock
+from pcmlp.types import MDP, Box, never
+
+A = np.array([[1.0, 0.2], [0.0, 0.9]])
+B = np.array([[0.0], [0.3]])
+Q = np.diag([1.0, 0.1])
+R = np.array([[0.1]])
+STATES, ACTIONS = Box.of(10.0, 2), Box.of(5.0, 1)  # bounds wide enough never to bind
+START = jnp.array([1.0, 0.0])
+
+
+class LinearFeatures(eqx.Module):
+    """phi(s, a) = (s, a) / 20, of norm at most 1 over the box."""
+
+    def __call__(self, state, action):
+        return jnp.concatenate([state, action]) / 20.0
+
+
+def cost(state, action, next_state):
+    quadratic = state @ jnp.asarray(Q, jnp.float32) @ state + action @ jnp.asarray(R, jnp.float32) @ action
+    return -quadratic
+
+
+def tracking(state, action, next_state):
+    """To be at 2, with terms of degree 2, 1 and 0, on the state after the step."""
+    return -((next_state[0] - 2.0) ** 2) - 0.1 * jnp.sum(action**2)
+
+
+def system(horizon: int, sigma: float = 0.0, reward=cost) -> MDP:
+    W = 20.0 * jnp.asarray(np.concatenate([A, B], axis=1), jnp.float32)
+    knr = KNR(W, LinearFeatures(), sigma, 100.0)
+    return MDP(lambda key: START, knr, reward, never, horizon)
+
+
+def lqr_policy(mdp: MDP):
+    planner = LQR(STATES, ACTIONS)
+    return planner.plan(jr.key(0), mdp, planner.init(jr.key(0), mdp))
+
+
+def test_long_horizon_gain_is_the_stationary_riccati_solution():
+    policy, metrics = lqr_policy(system(200))
+    P = scipy.linalg.solve_discrete_are(A, B, Q, R)
+    K = np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
+    np.testing.assert_allclose(policy.gain[0][:, :2], -K, rtol=1e-3)
+    np.testing.assert_allclose(policy.gain[0][:, 2], 0.0, atol=1e-4)
+    np.testing.assert_allclose(metrics["planned_value"], -START @ P @ START, rtol=1e-3)
+
+
+def test_every_finite_horizon_gain_is_that_of_a_plain_recursion():
+    policy, _ = lqr_policy(system(5))
+    P = np.zeros((2, 2))
+    for h in reversed(range(5)):
+        K = np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
+        np.testing.assert_allclose(policy.gain[h][:, :2], -K, rtol=1e-4, atol=1e-5)
+        P = Q + A.T @ P @ (A - B @ K)
+
+
+def test_lqr_keeps_its_promise_also_with_linear_terms_and_noise():
+    """The planned value is the return without noise, and noise costs the same under any other gain that is near."""
+    mdp = system(15, reward=tracking)
+    policy, metrics = lqr_policy(mdp)
+    returned = rollout.episode_return(jr.key(1), mdp, policy)
+    np.testing.assert_allclose(returned, metrics["planned_value"], rtol=1e-3)
+
+    noisy = system(15, sigma=0.1, reward=tracking)
+    own = rollout.mean_return(jr.key(2), noisy, policy, 500)
+    for shift in (-0.3, 0.3):
+        other = eqx.tree_at(lambda p: p.gain, policy, policy.gain + shift)
+        assert rollout.mean_return(jr.key(2), noisy, other, 500) < own
+
+
+def test_lqr_refuses_what_is_not_concave_and_what_has_no_mean():
+    with pytest.raises(Exception, match="strictly concave in the action"):
+        lqr_policy(system(5, reward=lambda s, a, s2: -jnp.sum(s**2)))
+    lock = CombinationLock(horizon=3).build().world.mdp
+    with pytest.raises(TypeError, match=r"no mean\(s, a\)"):
+        lqr_policy(lock)
+
+
+SHOOTERS = {
+    "cem": CEM(ACTIONS, num_plans=300, plan_length=15, iterations=8, elites=15, noise_std=0.3, correlation=0.0),
+    "mppi": MPPI(ACTIONS, num_plans=1000, plan_length=15, temperature=0.01, noise_cov=0.004),
+}
+
+
+@pytest.mark.parametrize("name", SHOOTERS)
+def test_shooting_is_within_two_percent_of_lqr(name):
+    mdp = system(15)
+    best = rollout.episode_return(jr.key(0), mdp, lqr_policy(mdp)[0])
+    planner = Shooting(SHOOTERS[name], warmup=20)
+
+    @jax.jit
+    def returned(key):
+        policy, _ = planner.plan(key, mdp, planner.init(key, mdp))
+        return rollout.episode_return(key, mdp, policy), rollout.episode_return(key, mdp, planner.init(key, mdp))
+
+    shot, _ = returned(jr.key(3))
+    assert best < 0
+    assert best * 1.02 <= shot <= best * 0.999, f"{name}: {shot} against {best}"
+
+
+def test_a_planner_does_not_know_whether_the_mdp_is_real():
+    """The imagination of a world with its own transition and no bonus is planned in as the world is."""
+    mdp = system(6, sigma=0.1)
+    copy = imagine(mdp, mdp.transition, lambda state, action: jnp.zeros(()))
+    planner = Shooting(CEM(ACTIONS, num_plans=20, plan_length=6, iterations=2, elites=4), warmup=2)
+    plans = [planner.plan(jr.key(0), m, planner.init(jr.key(0), m))[0].start for m in (mdp, copy)]
+    np.testing.assert_array_equal(*plans)
+
+
+def test_all_plans_meet_the_same_noise_and_actions_are_clipped():
+    mdp = system(4, sigma=1.0)
+    plan = jr.normal(jr.key(1), (4, 1))
+    both = plan_returns(jr.key(0), mdp, START, jnp.stack([plan, plan]), ACTIONS, 3)
+    assert both[0] == both[1]
+    beyond = jnp.stack([jnp.full((4, 1), 5.0), jnp.full((4, 1), 50.0)])
+    np.testing.assert_array_equal(*plan_returns(jr.key(0), mdp, START, beyond, ACTIONS, 1))
+
+
+def test_rewards_after_a_terminal_state_do_not_count():
+    mdp = MDP(
+        lambda key: jnp.zeros(1),
+        lambda key, s, a: s + 1.0,
+        lambda s, a, s2: jnp.ones(()),
+        lambda s, a, s2: s2[0] >= 2.0,
+        10,
+    )
+    returns = plan_returns(jr.key(0), mdp, jnp.zeros(1), jnp.zeros((1, 10, 1)), Box.of(1.0, 1), 1)
+    np.testing.assert_array_equal(returns, [2.0])
+
+
+def test_a_policy_shifts_its_plan_and_starts_every_episode_with_the_same():
+    planner = Shooting(MPPI(ACTIONS, num_plans=2, plan_length=3, temperature=1.0, noise_cov=1e-12), warmup=1)
+    mdp = system(3)
+    start = jnp.array([[1.0], [2.0], [3.0]])
+    policy = ShootingPolicy(planner.shooter, mdp, start)
+    carry, action = policy(jr.key(0), policy.init(), START)
+    np.testing.assert_allclose(action, [1.0], atol=1e-4)
+    np.testing.assert_allclose(carry, [[2.0], [3.0], [0.0]], atol=1e-4)
+    np.testing.assert_array_equal(policy.init(), start)
+
+
+def test_planning_keeps_the_better_of_the_old_plan_and_a_new_one():
+    """A warm start near the optimum beats refining nothing; a terrible one is dropped."""
+    mdp = system(15)
+    planner = Shooting(CEM(ACTIONS, num_plans=50, plan_length=15, iterations=1, elites=5, noise_std=0.05), warmup=1)
+    good, _ = Shooting(SHOOTERS["cem"], warmup=10).plan(jr.key(0), mdp, planner.init(jr.key(0), mdp))
+    terrible = eqx.tree_at(lambda p: p.start, planner.init(jr.key(0), mdp), jnp.full((15, 1), 5.0))
+    with_good = planner.plan(jr.key(1), mdp, eqx.tree_at(lambda p: p.start, terrible, good.start))[1]
+    with_terrible = planner.plan(jr.key(1), mdp, terrible)[1]
+    from_nothing = planner.plan(jr.key(1), mdp, planner.init(jr.key(0), mdp))[1]
+    assert with_good["planned_value"] > from_nothing["planned_value"]
+    np.testing.assert_allclose(with_terrible["planned_value"], from_nothing["planned_value"], rtol=1e-6)
+
+
+def test_mppi_weights_are_those_of_the_pseudocode():
+    """One update against a plain loop over plans and steps."""
+    mdp = system(4)
+    shooter = MPPI(ACTIONS, num_plans=6, plan_length=4, temperature=0.3, noise_cov=0.01)
+    plan = jnp.array([[0.1], [-0.2], [0.3], [0.0]])
+    updated = shooter.refine(jr.key(5), mdp, START, plan)
+
+    noise_key, _ = jr.split(jr.key(5))
+    variance = 0.01 * 5.0**2  # noise_cov is in units of half the action range
+    noise = np.sqrt(variance) * np.asarray(jr.normal(noise_key, (6, 4, 1)))
+    S = np.zeros(6)
+    for k in range(6):
+        s = np.asarray(START)
+        for t in range(4):
+            a = np.asarray(plan)[t] + noise[k, t]
+            S[k] += s @ Q @ s + a @ R @ a + 0.3 * float(plan[t, 0]) / variance * noise[k, t, 0]
+            s = A @ s + B @ a
+    w = np.exp(-(S - S.min()) / 0.3)
+    w /= w.sum()
+    np.testing.assert_allclose(updated, np.asarray(plan) + np.einsum("k,kta->ta", w, noise), rtol=1e-3, atol=1e-4)
+
+
+def test_correlated_noise_has_unit_variance_and_the_asked_correlation():
+    mix = np.asarray(correlation_factor(6, 0.7), np.float64)
+    lag = np.abs(np.subtract.outer(np.arange(6), np.arange(6)))
+    np.testing.assert_allclose(mix @ mix.T, 0.7**lag, atol=1e-5)
+    np.testing.assert_allclose(correlation_factor(4, 0.0), np.eye(4), atol=1e-6)
