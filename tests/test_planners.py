@@ -48,6 +48,7 @@ def system(horizon: int, sigma: float = 0.0, reward=cost) -> MDP:
     return MDP(lambda key: START, knr, reward, never, horizon)
 
 
+@eqx.filter_jit
 def lqr_policy(mdp: MDP):
     planner = LQR(STATES, ACTIONS)
     return planner.plan(jr.key(0), mdp, planner.init(jr.key(0), mdp))
@@ -75,19 +76,23 @@ def test_lqr_keeps_its_promise_also_with_linear_terms_and_noise():
     """The planned value is the return without noise, and noise costs the same under any other gain that is near."""
     mdp = system(15, reward=tracking)
     policy, metrics = lqr_policy(mdp)
-    returned = rollout.episode_return(jr.key(1), mdp, policy)
-    np.testing.assert_allclose(returned, metrics["planned_value"], rtol=1e-3)
+    mean_return = eqx.filter_jit(rollout.mean_return)
+    np.testing.assert_allclose(mean_return(jr.key(1), mdp, policy, 1), metrics["planned_value"], rtol=1e-3)
 
     noisy = system(15, sigma=0.1, reward=tracking)
-    own = rollout.mean_return(jr.key(2), noisy, policy, 500)
+    own = mean_return(jr.key(2), noisy, policy, 500)
     for shift in (-0.3, 0.3):
         other = eqx.tree_at(lambda p: p.gain, policy, policy.gain + shift)
-        assert rollout.mean_return(jr.key(2), noisy, other, 500) < own
+        assert mean_return(jr.key(2), noisy, other, 500) < own
+
+
+def no_action_cost(state, action, next_state):
+    return -jnp.sum(state**2)
 
 
 def test_lqr_refuses_what_is_not_concave_and_what_has_no_mean():
     with pytest.raises(Exception, match="strictly concave in the action"):
-        lqr_policy(system(5, reward=lambda s, a, s2: -jnp.sum(s**2)))
+        jax.block_until_ready(lqr_policy(system(5, reward=no_action_cost)))
     lock = CombinationLock(horizon=3).build().world.mdp
     with pytest.raises(TypeError, match=r"no mean\(s, a\)"):
         lqr_policy(lock)
@@ -120,7 +125,8 @@ def test_a_planner_does_not_know_whether_the_mdp_is_real():
     mdp = system(6, sigma=0.1)
     copy = imagine(mdp, mdp.transition, lambda state, action: jnp.zeros(()))
     planner = Shooting(CEM(ACTIONS, num_plans=20, plan_length=6, iterations=2, elites=4), warmup=2)
-    plans = [planner.plan(jr.key(0), m, planner.init(jr.key(0), m))[0].start for m in (mdp, copy)]
+    plan = eqx.filter_jit(planner.plan)
+    plans = [plan(jr.key(0), m, planner.init(jr.key(0), m))[0].start for m in (mdp, copy)]
     np.testing.assert_array_equal(*plans)
 
 
@@ -160,11 +166,12 @@ def test_planning_keeps_the_better_of_the_old_plan_and_a_new_one():
     """A warm start near the optimum beats refining nothing; a terrible one is dropped."""
     mdp = system(15)
     planner = Shooting(CEM(ACTIONS, num_plans=50, plan_length=15, iterations=1, elites=5, noise_std=0.05), warmup=1)
-    good, _ = Shooting(SHOOTERS["cem"], warmup=10).plan(jr.key(0), mdp, planner.init(jr.key(0), mdp))
-    terrible = eqx.tree_at(lambda p: p.start, planner.init(jr.key(0), mdp), jnp.full((15, 1), 5.0))
-    with_good = planner.plan(jr.key(1), mdp, eqx.tree_at(lambda p: p.start, terrible, good.start))[1]
-    with_terrible = planner.plan(jr.key(1), mdp, terrible)[1]
-    from_nothing = planner.plan(jr.key(1), mdp, planner.init(jr.key(0), mdp))[1]
+    plan = eqx.filter_jit(planner.plan)
+    nothing = planner.init(jr.key(0), mdp)
+    better, _ = eqx.filter_jit(Shooting(SHOOTERS["cem"], warmup=10).plan)(jr.key(0), mdp, nothing)
+    good = eqx.tree_at(lambda p: p.start, nothing, better.start)
+    terrible = eqx.tree_at(lambda p: p.start, nothing, jnp.full((15, 1), 5.0))
+    with_good, with_terrible, from_nothing = (plan(jr.key(1), mdp, p)[1] for p in (good, terrible, nothing))
     assert with_good["planned_value"] > from_nothing["planned_value"]
     np.testing.assert_allclose(with_terrible["planned_value"], from_nothing["planned_value"], rtol=1e-6)
 

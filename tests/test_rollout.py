@@ -119,7 +119,8 @@ def test_first_episode_leaves_out_what_follows(clock_policy):
 def test_draw_is_uniform_over_time_and_costs_the_steps_to_get_there(clock_policy):
     rows, steps = many(rollout.draw, jr.key(1), ENDLESS, clock_policy)
     time = np.asarray(rows.state)[:, 0]
-    np.testing.assert_array_equal(steps, time + 1)
+    np.testing.assert_array_equal(steps.valid.sum(1), time + 1)
+    np.testing.assert_array_equal(steps.last, steps.valid & (np.asarray(steps.state) == time[:, None]))
     assert np.asarray(rows.valid).all()
     assert np.asarray(rows.last).all()
     assert chisquare(np.bincount(time, minlength=8)).pvalue > 1e-3
@@ -127,7 +128,7 @@ def test_draw_is_uniform_over_time_and_costs_the_steps_to_get_there(clock_policy
 
 def test_draw_after_the_end_costs_the_episode_and_is_not_valid(clock_policy):
     rows, steps = many(rollout.draw, jr.key(2), ENDING, clock_policy)
-    valid, steps, time = np.asarray(rows.valid)[:, 0], np.asarray(steps), np.asarray(rows.state)[:, 0]
+    valid, steps, time = np.asarray(rows.valid)[:, 0], np.asarray(steps.valid.sum(1)), np.asarray(rows.state)[:, 0]
     np.testing.assert_array_equal(steps[valid], time[valid] + 1)
     assert (steps[~valid] == 3).all()
     assert valid.mean() == pytest.approx(3 / 8, abs=4 * np.sqrt(0.25 / DRAWS))
@@ -175,7 +176,7 @@ def two_policies(clock_policy):
 def test_world_collects_whole_horizons(world, two_policies):
     rows, steps = world.collect(jr.split(jr.key(5), 2), two_policies, 17)
     assert rows.reward.shape == (2, 24)
-    np.testing.assert_array_equal(steps, [24, 24])
+    np.testing.assert_array_equal(steps.valid.sum(1), [24, 24])
     np.testing.assert_array_equal(rows.state[0], np.tile([0, 1, 2, 0, 1, 2, 0, 1], 3))
     np.testing.assert_array_equal(rows.last[0], np.tile([0, 0, 1, 0, 0, 1, 0, 1], 3))
     np.testing.assert_array_equal(rows.action - rows.state, np.array([[0], [10]]) + np.zeros(24, int))
@@ -185,7 +186,7 @@ def test_world_draws_and_counts(world, two_policies):
     rows, steps = world.draw(jr.split(jr.key(6), 2), two_policies, 50)
     valid, time = np.asarray(rows.valid), np.asarray(rows.state)
     assert valid.shape == (2, 50)
-    np.testing.assert_array_equal(steps, np.where(valid, time + 1, 3).sum(1))
+    np.testing.assert_array_equal(steps.valid.sum(1), np.where(valid, time + 1, 3).sum(1))
     assert not np.array_equal(valid[0], valid[1])
 
 
@@ -194,6 +195,6 @@ def test_world_evaluates_the_deterministic_policy():
         return action.astype(jnp.float32)
 
     world = JaxWorld(eqx.tree_at(lambda m: m.reward, ENDLESS, pays_action), Finite(9), Finite(2))
-    policies = eqx.filter_vmap(lambda e: FinitePolicy(jnp.ones((8, 9), int), e, 2))(jnp.array([1.0, 0.0]))
+    policies = eqx.filter_vmap(lambda e: FinitePolicy(jnp.ones((8, 9), int), e, 2))(jnp.array([0.9, 0.0]))
     returns = world.evaluate(jr.split(jr.key(7), 2), policies, 5)
     np.testing.assert_array_equal(returns, np.full((2, 5), 8.0))  # seed 0 without its epsilon

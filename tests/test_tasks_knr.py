@@ -21,7 +21,7 @@ def cart(s, a):
 
 def well(s, a):
     p, v = s
-    v = v + 0.3 * (p - p**3 - 0.1 * v + a[0] / 3)
+    v = v + 0.3 * (p - p**3 - 0.1 * v + a[0] / 4)
     return np.array([p + 0.3 * v, v])
 
 

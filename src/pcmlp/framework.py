@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int, Key
 
-from pcmlp.bonus import EllipticalBonus, elliptical_bonus, information_gain, second_moment
+from pcmlp.bonus import EllipticalBonus, accumulate, elliptical_bonus, information_gain, second_moment
 from pcmlp.cover import Cover, Mixture
 from pcmlp.imagine import imagine
 from pcmlp.replay import Replay
@@ -23,6 +23,7 @@ from pcmlp.types import (
     AbstractPlanner,
     AbstractPolicy,
     AbstractWorld,
+    ConfigError,
     Features,
     Metrics,
     Transitions,
@@ -49,6 +50,17 @@ class PCMLP(eqx.Module):
     fit_samples: int | None = eqx.field(static=True, default=None)  # M
     covariance: Literal["on", "off"] = eqx.field(static=True, default="on")  # off: Sigma stays lambda I, a control
 
+    def __check_init__(self) -> None:
+        for name in ("num_iterations", "samples_per_policy"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)}: give 1 or more")
+        if self.fit_samples is not None and self.fit_samples < 1:
+            raise ConfigError(f"fit_samples={self.fit_samples}: give 1 or more, or none to fit to every sample so far")
+        if not self.ridge > 0:
+            raise ConfigError(f"ridge={self.ridge}: the covariance needs it to be invertible; give more than 0")
+        if not self.bonus_scale >= 0:
+            raise ConfigError(f"bonus_scale={self.bonus_scale}: a bonus is not negative; give 0 or more")
+
 
 class Learner(eqx.Module):
     """Everything that changes from one iteration to the next."""
@@ -56,6 +68,7 @@ class Learner(eqx.Module):
     policy: AbstractPolicy  # pi_n
     cover: Cover  # { pi_1 ... pi_n }
     covariance: Float[Array, "*seeds d d"]  # Sigma_n
+    rounding: Float[Array, "*seeds d d"]  # what single precision has lost of it
     model: AbstractModel  # P_n
     bonus: EllipticalBonus  # b_n
     replay: Replay  # what the model is fitted to
@@ -81,7 +94,9 @@ def start(key: Key[Array, ""], algo: PCMLP) -> Learner:
     cover = Cover.of(policy, algo.num_iterations + 1)  # line 2: the cover is { pi_1 }
     replay = Replay.like(example, rows_to_fit(algo))
     values = jnp.full(algo.num_iterations, -jnp.inf, jnp.float32)
-    return Learner(policy, cover, covariance, algo.model, bonus, replay, values, jnp.zeros((), int))
+    return Learner(
+        policy, cover, covariance, jnp.zeros_like(covariance), algo.model, bonus, replay, values, jnp.zeros((), int)
+    )
 
 
 def improve(
@@ -90,10 +105,10 @@ def improve(
     """Lines 5 to 10, for one seed, given line 4's `samples` and line 7's `rows`."""
     fit_key, plan_key = jr.split(key)
     mdp = algo.world.mdp
-    seen = learner.covariance
 
     moment = second_moment(algo.features, samples)  # line 5
-    covariance = seen + moment if algo.covariance == "on" else seen  # line 6
+    counted = moment if algo.covariance == "on" else jnp.zeros_like(moment)
+    covariance, rounding = accumulate(learner.covariance, counted, learner.rounding)  # line 6
     replay = learner.replay.add(rows)
     model, fit_metrics = algo.model.fit(fit_key, replay.data)  # line 7: maximum likelihood over P
     bonus = elliptical_bonus(algo.features, covariance, algo.bonus_scale, mdp.horizon)  # line 8
@@ -110,7 +125,7 @@ def improve(
         **plan_metrics,
     }
     values = learner.values.at[n - 1].set(value)
-    return Learner(policy, cover, covariance, model, bonus, replay, values, learner.env_steps), metrics
+    return Learner(policy, cover, covariance, rounding, model, bonus, replay, values, learner.env_steps), metrics
 
 
 _improve = eqx.filter_jit(
@@ -120,26 +135,26 @@ _improve = eqx.filter_jit(
 
 def iterate(
     keys: Key[Array, " seeds"], algo: PCMLP, learner: Learner, n: int
-) -> tuple[Learner, SeedMetrics, Transitions]:
-    """Iteration n of all seeds: draw, then improve."""
+) -> tuple[Learner, SeedMetrics, Transitions, list[Transitions]]:
+    """Iteration n of all seeds: draw, then improve. Also returns line 4's samples and every real step taken."""
     draw_keys, cover_keys, improve_keys = jax.vmap(lambda k: jr.split(jr.fold_in(k, n), 3), out_axes=1)(keys)
     sample = algo.world.collect if algo.draws == "episodes" else algo.world.draw
 
-    samples, steps = sample(draw_keys, learner.policy, algo.samples_per_policy)  # line 4: K samples from d_pi_n
-    rows = samples
+    samples, walked = sample(draw_keys, learner.policy, algo.samples_per_policy)  # line 4: K samples from d_pi_n
+    rows, steps = samples, [walked]
     if algo.fit_samples is not None:  # line 7: M samples from d_cover
-        rows, more = sample(cover_keys, Mixture(learner.cover), algo.fit_samples)
-        steps = steps + more
+        rows, walked = sample(cover_keys, Mixture(learner.cover), algo.fit_samples)
+        steps.append(walked)
     learner, metrics = _improve(improve_keys, algo, learner, samples, rows, jnp.array(n))
-    learner = eqx.tree_at(lambda l: l.env_steps, learner, learner.env_steps + steps)
-    return learner, metrics, samples
+    env_steps = learner.env_steps + sum(jnp.sum(walked.valid, axis=1) for walked in steps)
+    return eqx.tree_at(lambda l: l.env_steps, learner, env_steps), metrics, samples, steps
 
 
 def learn(keys: Key[Array, " seeds"], algo: PCMLP) -> Iterator[tuple[Learner, SeedMetrics, Transitions]]:
     """The whole of Algorithm 1 for one key per seed: the state, metrics and samples of every iteration."""
     learner = start(keys, algo)
     for n in range(1, algo.num_iterations + 1):  # line 3
-        learner, metrics, samples = iterate(keys, algo, learner, n)
+        learner, metrics, samples, _ = iterate(keys, algo, learner, n)
         yield learner, metrics, samples
 
 

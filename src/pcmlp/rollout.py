@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Key
 
 from pcmlp.types import MDP, AbstractPolicy, Transitions
 
@@ -46,7 +46,7 @@ def first_episode(steps: Transitions) -> Transitions:
     return eqx.tree_at(lambda t: t.valid, steps, steps.valid & (ended_before == 0))
 
 
-def draw(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> tuple[Transitions, Int[Array, ""]]:
+def draw(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> tuple[Transitions, Transitions]:
     """One draw (s, a, r, s') from d_pi = sum_h d_h / H, as one row, and the steps it took to reach it.
 
     An episode that ended before the chosen time costs its own length and gives a row that is not valid.
@@ -56,7 +56,9 @@ def draw(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> tuple[Transit
     episode = first_episode(stream(run_key, mdp, policy, mdp.horizon))
     row = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, time, 1), episode)
     row = eqx.tree_at(lambda t: t.last, row, jnp.ones(1, bool))
-    return row, jnp.minimum(jnp.sum(episode.valid), time + 1)
+    walked = episode.valid & (jnp.arange(mdp.horizon) <= time)
+    last = episode.terminal | (jnp.arange(mdp.horizon) == time)
+    return row, eqx.tree_at(lambda t: (t.valid, t.last), episode, (walked, walked & last))
 
 
 def episode_return(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Float[Array, ""]:

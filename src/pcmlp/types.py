@@ -85,12 +85,12 @@ class AbstractWorld(eqx.Module):
     actions: eqx.AbstractVar["Space"]
 
     @abc.abstractmethod
-    def collect(self, keys: Key[Array, " seeds"], policies: AbstractPolicy, n: int) -> tuple[Transitions, Array]:
-        """Whole episodes of at least `n` steps, and the number of steps they took."""
+    def collect(self, keys: Key[Array, " seeds"], policies: AbstractPolicy, n: int) -> tuple[Transitions, Transitions]:
+        """Streams of H steps, at least `n` in all, to learn from; and again, as what was walked for it."""
 
     @abc.abstractmethod
-    def draw(self, keys: Key[Array, " seeds"], policies: AbstractPolicy, n: int) -> tuple[Transitions, Array]:
-        """`n` independent draws from d_pi, and the number of steps it took to reach them."""
+    def draw(self, keys: Key[Array, " seeds"], policies: AbstractPolicy, n: int) -> tuple[Transitions, Transitions]:
+        """`n` independent draws from d_pi to learn from; and every step that was walked to reach them."""
 
     @abc.abstractmethod
     def evaluate(self, keys: Key[Array, " seeds"], policies: AbstractPolicy, episodes: int) -> Float[Array, "seeds n"]:

@@ -2,14 +2,13 @@
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Key
 
 from pcmlp import rollout
 from pcmlp.types import MDP, AbstractPolicy, AbstractWorld, Space, Transitions
 
-_over_seeds = {"in_axes": (0, None, eqx.if_array(0), None)}
+_OVER_SEEDS = (0, None, eqx.if_array(0), None)  # a key and a policy for each seed, in one MDP
 
 
 def _flatten(rows: Transitions) -> Transitions:
@@ -17,21 +16,21 @@ def _flatten(rows: Transitions) -> Transitions:
 
 
 @eqx.filter_jit
-@eqx.filter_vmap(**_over_seeds)
+@eqx.filter_vmap(in_axes=_OVER_SEEDS)
 def _collect(key, mdp, policy, episodes):
     run = jax.vmap(lambda k: rollout.stream(k, mdp, policy, mdp.horizon))
     return _flatten(run(jr.split(key, episodes)))
 
 
 @eqx.filter_jit
-@eqx.filter_vmap(**_over_seeds)
+@eqx.filter_vmap(in_axes=_OVER_SEEDS)
 def _draw(key, mdp, policy, n):
-    rows, steps = jax.vmap(lambda k: rollout.draw(k, mdp, policy))(jr.split(key, n))
-    return _flatten(rows), jnp.sum(steps)
+    rows, walked = jax.vmap(lambda k: rollout.draw(k, mdp, policy))(jr.split(key, n))
+    return _flatten(rows), _flatten(walked)
 
 
 @eqx.filter_jit
-@eqx.filter_vmap(**_over_seeds)
+@eqx.filter_vmap(in_axes=_OVER_SEEDS)
 def _evaluate(key, mdp, policy, episodes):
     return jax.vmap(lambda k: rollout.episode_return(k, mdp, policy.deterministic()))(jr.split(key, episodes))
 
@@ -41,16 +40,11 @@ class JaxWorld(AbstractWorld):
     states: Space
     actions: Space
 
-    def collect(
-        self, keys: Key[Array, " seeds"], policies: AbstractPolicy, n: int
-    ) -> tuple[Transitions, Int[Array, " seeds"]]:
-        episodes = -(-n // self.mdp.horizon)
-        rows = _collect(keys, self.mdp, policies, episodes)
-        return rows, jnp.full(keys.shape, episodes * self.mdp.horizon)
+    def collect(self, keys: Key[Array, " seeds"], policies: AbstractPolicy, n: int) -> tuple[Transitions, Transitions]:
+        rows = _collect(keys, self.mdp, policies, -(-n // self.mdp.horizon))
+        return rows, rows
 
-    def draw(
-        self, keys: Key[Array, " seeds"], policies: AbstractPolicy, n: int
-    ) -> tuple[Transitions, Int[Array, " seeds"]]:
+    def draw(self, keys: Key[Array, " seeds"], policies: AbstractPolicy, n: int) -> tuple[Transitions, Transitions]:
         return _draw(keys, self.mdp, policies, n)
 
     def evaluate(

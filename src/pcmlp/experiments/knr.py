@@ -6,6 +6,7 @@
 """
 
 import argparse
+import functools
 
 import equinox as eqx
 import jax
@@ -16,15 +17,15 @@ import numpy as np
 from pcmlp import framework
 from pcmlp.cover import Mixture
 from pcmlp.experiments.kept import SEEDS, arguments, kept_run, write_table
-from pcmlp.models.knr import state_bound
+from pcmlp.models.knr import KNR, state_bound
 from pcmlp.planners import CEM, Shooting
 from pcmlp.runs.build import build
 from pcmlp.runs.config import resolve
-from pcmlp.types import Box
+from pcmlp.types import Box, Transitions
 
 NAME = "knr"
 DELTA = 0.1
-# SGD converges like 1 / sqrt(M): it gets fifty times the samples of the exact fit.
+# SGD converges like 1 / sqrt(M): it gets forty times the samples of the exact fit.
 RUNS = {
     "exact": ("pcmlp-knr", 600, ()),
     "sgd": ("pcmlp-knr", 24_000, ("model.method=sgd", "samples_per_policy=2000")),
@@ -70,8 +71,7 @@ def who_gets_there(places: argparse.Namespace, task: str, labels: tuple[str, ...
     rows = []
     for label in labels:
         algo, steps, settings = RUNS[label]
-        if task == "knr-poly":
-            steps = 2 * steps
+        steps = steps if task == "knr-lds" else 1_600
         _, summary = kept_run(places, NAME, task, label, algo=algo, steps=steps, settings=settings)
         returns = np.array([seed["final_return"] for seed in summary["seeds"]])
         rows.append(
@@ -89,55 +89,62 @@ def who_gets_there(places: argparse.Namespace, task: str, labels: tuple[str, ...
 
 
 def sgd_lemma(places: argparse.Namespace, runs: int = 50) -> None:
-    """The error of averaged SGD on M fresh draws from a cover, against the lemma."""
-    _, algo = build(resolve("knr-lds", "pcmlp-knr", (0,), 200, ("model.method=sgd",)))
-    learner = framework.start(jr.key(0)[None], algo)
-    for n in range(1, 5):
-        learner, _, _ = framework.iterate(jr.key(0)[None], algo, learner, n)
-    one = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, learner)
+    """The error of averaged SGD on M fresh draws from a cover, against the lemma.
+
+    F is outside the range in which the lemma holds with the printed step, so the corrected one is measured beside it.
+    """
+    rows = []
+    for method in ("sgd", "sgd-corrected"):
+        for samples in (100, 1_000, 10_000):
+            rows.append({"method": method, "samples": samples, **sgd_errors(method, samples, runs)})
+    write_table(places.results / NAME / "sgd_lemma.csv", rows)
+
+
+def sgd_errors(method: str, samples: int, runs: int) -> dict[str, float]:
+    _, algo = build(resolve("knr-lds", "pcmlp-knr", (0,), 200, (f"model.method={method}",)))
     model, truth = algo.model, algo.world.mdp.transition
-    mixture = jax.tree.map(lambda x: x[None] if eqx.is_array(x) else x, Mixture(one.cover))
-
-    def draws(key, count):
-        data, _ = algo.world.draw(key[None], mixture, count)
-        return jax.tree.map(lambda x: x[0], data)
-
-    pool = draws(jr.key(1), 20_000)
+    assert isinstance(model, KNR)
+    assert isinstance(truth, KNR)
+    pool = cover_pool()
     phi = jax.vmap(model.features)(pool.state, pool.action)
     target = jax.vmap(truth.mean)(pool.state, pool.action)
 
-    @eqx.filter_jit
-    def errors(key, samples):
-        """From the pool rather than the world: as independent, and the planner runs once."""
+    @jax.jit
+    @jax.vmap
+    def error(key):
+        """The rows come from the pool rather than the world: as independent, and the planner runs once."""
+        pick_key, noise_key, fit_key = jr.split(key, 3)
+        rows = jr.randint(pick_key, (samples,), 0, phi.shape[0])
+        noise = model.sigma * jr.normal(noise_key, (samples, target.shape[1]))
+        data = jax.tree.map(lambda x: x[rows], pool)
+        data = eqx.tree_at(lambda t: t.next_state, data, target[rows] + noise)
+        fitted, _ = model.fit(fit_key, data)
+        return jnp.mean(jnp.sum((phi @ (fitted.W - truth.W).T) ** 2, axis=1))
 
-        def one_run(run_key):
-            pick_key, noise_key, fit_key = jr.split(run_key, 3)
-            rows = jr.randint(pick_key, (samples,), 0, phi.shape[0])
-            noise = model.sigma * jr.normal(noise_key, (samples, target.shape[1]))
-            data = jax.tree.map(lambda x: x[rows], pool)
-            data = eqx.tree_at(lambda t: t.next_state, data, target[rows] + noise)
-            fitted, _ = model.fit(fit_key, data)
-            return jnp.mean(jnp.sum((phi @ (fitted.W - truth.W).T) ** 2, axis=1))
+    errors = np.asarray(error(jr.split(jr.key(samples), runs)))
+    radius = model.radius
+    bound_on_s = float(state_bound(radius, model.sigma, target.shape[1], float(samples), DELTA))
+    bound = 3 * (radius**2 + radius * bound_on_s) * np.log(2 / DELTA) / np.sqrt(samples)
+    learned_nothing = float(jnp.mean(jnp.sum(target**2, axis=1)))
+    return {
+        "F": radius,
+        "mean_error": errors.mean(),
+        "largest_error": errors.max(),
+        "error_of_W_0": learned_nothing,
+        "bound": bound,
+        "share_under_bound": float(np.mean(errors <= bound)),
+    }
 
-        return jax.vmap(one_run)(jr.split(key, runs))
 
-    rows = []
-    for samples in (100, 1_000, 10_000):
-        error = np.asarray(errors(jr.key(samples), samples))
-        bound_b = float(state_bound(model.radius, model.sigma, target.shape[1], float(samples), DELTA / 2))
-        bound = 3 * (model.radius**2 + model.radius * bound_b) * np.log(2 / DELTA) / np.sqrt(samples)
-        rows.append(
-            {
-                "samples": samples,
-                "mean_error": error.mean(),
-                "largest_error": error.max(),
-                "bound": bound,
-                "share_under_bound": float(np.mean(error <= bound)),
-            }
-        )
-    slope = np.polyfit(np.log([r["samples"] for r in rows]), np.log([r["mean_error"] for r in rows]), 1)[0]
-    write_table(places.results / NAME / "sgd_lemma.csv", rows)
-    print(f"F = {model.radius:.3g}, delta = {DELTA}, {runs} runs; log-log slope of the mean error: {slope:.2f}")
+@functools.cache
+def cover_pool() -> Transitions:
+    """Draws from the cover of four iterations on `knr-lds`."""
+    _, algo = build(resolve("knr-lds", "pcmlp-knr", (0,), 200))
+    learner = framework.start(jr.key(0)[None], algo)
+    for n in range(1, 5):
+        learner, *_ = framework.iterate(jr.key(0)[None], algo, learner, n)
+    rows, _ = algo.world.draw(jr.split(jr.key(1), 1), Mixture(learner.cover), 5_000)
+    return jax.tree.map(lambda x: x[0], rows)
 
 
 if __name__ == "__main__":

@@ -36,10 +36,12 @@ def largest_norm(features: Features, states: Space, actions: Space) -> Float[Arr
     if isinstance(states, Finite) and isinstance(actions, Finite):
         pairs = [jnp.array(x) for x in zip(*itertools.product(range(states.size), range(actions.size)), strict=True)]
     else:
-        assert isinstance(states, Box)
-        assert isinstance(actions, Box)
+        if not (isinstance(states, Box) and isinstance(actions, Box)):
+            raise ConfigError("states and actions must both be finite or both be vectors: phi is checked over pairs")
         low = np.concatenate([np.asarray(states.low), np.asarray(actions.low)])
         high = np.concatenate([np.asarray(states.high), np.asarray(actions.high)])
+        if not np.isfinite([low, high]).all():
+            raise ConfigError("a state or action has no bound: phi can only be scaled over bounded ones; give bounds")
         inside = np.random.default_rng(0).uniform(low, high, (2000, low.size))
         ends = list(itertools.product(*zip(low, high, strict=True))) if low.size <= _CORNERS else [low, high]
         corners = np.array(ends)

@@ -6,6 +6,7 @@ An unvisited pair predicts staying where it is: the likelihood does not care, an
 optimistic about what has not been tried.
 """
 
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int, Key
@@ -38,7 +39,9 @@ class Tabular(AbstractModel):
         return jnp.where(visits > 0, self.counts / jnp.maximum(visits, 1.0), stay)
 
     def __call__(self, key: Key[Array, ""], state: Int[Array, ""], action: Int[Array, ""]) -> Int[Array, ""]:
-        return jr.categorical(key, jnp.log(self.probabilities()[state, action]))
+        counts = self.counts[state, action]
+        stay = jax.nn.one_hot(state, counts.shape[0])
+        return jr.categorical(key, jnp.log(jnp.where(jnp.sum(counts) > 0, counts, stay)))
 
     def fit(self, key: Key[Array, ""], data: Transitions) -> tuple["Tabular", Metrics]:
         num_states, num_actions, _ = self.counts.shape

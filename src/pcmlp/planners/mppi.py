@@ -1,4 +1,4 @@
-"""Model-predictive path integral control (Williams et al. 2017; paper: appendix C.1).
+"""Model-predictive path integral control (Williams et al. 2017; paper: appendix D.1).
 
     S_k = sum_t [ -r(s_t, a_t + e_t^k) + lambda a_t^T Sigma^-1 e_t^k ],   w_k = softmax(-S_k / lambda),
     a_t <- a_t + sum_k w_k e_t^k

@@ -31,7 +31,8 @@ class FinitePolicy(AbstractPolicy):
         return carry + 1, jnp.where(jr.bernoulli(flip_key, self.epsilon), uniform, self.action[carry, state])
 
     def deterministic(self) -> "FinitePolicy":
-        return eqx.tree_at(lambda p: p.epsilon, self, jnp.zeros_like(self.epsilon))
+        """Uniform play stays what it is: it prefers no action."""
+        return eqx.tree_at(lambda p: p.epsilon, self, jnp.where(self.epsilon < 1, 0.0, self.epsilon))
 
     def probabilities(self) -> Float[Array, "H S A"]:
         greedy = jax.nn.one_hot(self.action, self.num_actions)

@@ -17,6 +17,9 @@ PLANNERS_OF = {
 
 EXPERIMENTS = {
     "demo": "the combination lock: PC-MLP, random play and no bonus in one picture (make demo)",
+    "combination_lock": "who opens a lock of 20 digits, and how the steps grow with its length",
+    "low_rank": "the error of maximum likelihood against its lemma, and the exact value of the best policy",
+    "knr": "two regulators against planning in their true dynamics, and the SGD lemma",
 }
 
 # `samples_per_policy` none is one episode. Where a return is noisy one episode does not tell a good policy from a

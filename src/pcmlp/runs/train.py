@@ -91,9 +91,10 @@ class Run:
         for n in range(1, self.algo.num_iterations + 1):
             if asked():
                 return False
-            learner, metrics, samples = framework.iterate(self.keys, self.algo, learner, n)
+            learner, metrics, _, walked = framework.iterate(self.keys, self.algo, learner, n)
             self.learner = learner
-            log.append(n, self.config.seeds, samples)
+            for steps in walked:
+                log.append(n, self.config.seeds, steps)
             self.record(n, {name: np.asarray(values) for name, values in metrics.items()}, progress)
         return True
 

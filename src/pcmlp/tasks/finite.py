@@ -107,7 +107,7 @@ class LowRank:
         # The paying state is the one that uniform play visits least.
         p = np.asarray(model.probabilities(), np.float64)
         visits = np.linalg.matrix_power(p.mean(1), 50)[0]
-        goal = int(np.argmin(visits))
+        goal = 1 + int(np.argmin(visits[1:])) if S > 1 else 0
         mdp = MDP(
             initial=start_at_zero,
             transition=model,

@@ -81,10 +81,10 @@ class LinearSystem:
 
 @dataclass(frozen=True)
 class DoubleWell:
-    """A ball in a double well: v' = v + dt (p - p^3 - 0.1 v + a / 3), p' = p + dt v'; features of degree 3.
+    """A ball in a double well: v' = v + dt (p - p^3 - 0.1 v + a / 4), p' = p + dt v'; features of degree 3.
 
-    It starts at rest in the left well and the goal is the bottom of the right one. A third is less than the 0.385 it
-    takes to push it over the barrier between them, so it must be swung.
+    It starts at rest in the left well and the goal is the bottom of the right one. A quarter is too little to push
+    it over the barrier between them, so it must be swung.
     """
 
     horizon: int = 40
@@ -95,7 +95,7 @@ class DoubleWell:
         _check(self.horizon, self.sigma)
         states = Box.of(2.0, 2)
         features = Polynomial.of(states, Box.of(1.0, 1), degree=3)
-        force = {(1, 0, 0): 1.0, (3, 0, 0): -1.0, (0, 1, 0): -0.1, (0, 0, 1): 1 / 3}  # in powers of p, v, a
+        force = {(1, 0, 0): 1.0, (3, 0, 0): -1.0, (0, 1, 0): -0.1, (0, 0, 1): 0.25}  # in powers of p, v, a
         velocity = {k: self.dt * c + (k == (0, 1, 0)) for k, c in force.items()}
         position = {k: self.dt * c for k, c in velocity.items()}
         position[(1, 0, 0)] += 1.0
