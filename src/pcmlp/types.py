@@ -128,7 +128,7 @@ class Box(eqx.Module):
 
     @staticmethod
     def of(bound: float, size: int) -> "Box":
-        return Box(jnp.full(size, -bound), jnp.full(size, bound))
+        return Box(jnp.full(size, -bound, jnp.float32), jnp.full(size, bound, jnp.float32))
 
     @property
     def size(self) -> int:
@@ -145,11 +145,11 @@ Space = Finite | Box
 
 
 class Task(eqx.Module):
-    """A world and what Algorithm 1 is given about it."""
+    """A world and what Algorithm 1 is given about it; deep algorithms bring their own features and model."""
 
     world: AbstractWorld
-    features: Features  # the phi under which the setting is proved
-    model: AbstractModel  # the class P, as an element that nothing was fitted to
+    features: Features | None = None  # the phi under which the setting is proved
+    model: AbstractModel | None = None  # the class P, as an element that nothing was fitted to
     success_return: float | None = None  # an episode with at least this return succeeded
 
 

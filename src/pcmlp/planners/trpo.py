@@ -1,0 +1,222 @@
+"""Trust region policy optimisation inside an MDP (Schulman et al. 2015; paper: section 6, the planner of Algorithm 2).
+
+    maximise over theta  E[ pi_theta(a|s) / pi_old(a|s) A(s, a) ]   subject to   E[ KL(pi_old | pi_theta) ] <= delta
+
+One update: imagined steps, their generalised advantages, the natural gradient F^-1 g by conjugate gradient on
+Fisher-vector products, a line search along it on objective and KL, and a few epochs of the value net.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import optax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Key, PyTree
+
+from pcmlp.nets import MLP, GaussianHead, Normaliser, descend
+from pcmlp.rollout import stream
+from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Action, Box, Carry, Metrics, State, Transitions
+
+_CANDIDATES = 10  # steps of the line search, each half of the one before
+_TINY = 1e-8
+
+
+class ActorCritic(AbstractPolicy):
+    """A Gaussian policy and its value net. The net's output u in [-1, 1] is mapped to the range of actions."""
+
+    actor: GaussianHead
+    critic: MLP
+    critic_state: PyTree  # of the critic's optimiser
+    units: Normaliser  # of states
+    actions: Box
+    noise: Float[Array, ""]  # 1: the policy as trained, 0: its mean
+
+    def init(self) -> Carry:
+        return ()
+
+    def __call__(self, key: Key[Array, ""], carry: Carry, state: State) -> tuple[Carry, Action]:
+        gaussian = self.actor(self.units(state))
+        u = gaussian.mean + self.noise * jnp.exp(gaussian.log_std) * jr.normal(key, gaussian.mean.shape)
+        middle, half = 0.5 * (self.actions.high + self.actions.low), 0.5 * (self.actions.high - self.actions.low)
+        return carry, middle + half * u
+
+    def control(self, action: Action) -> Float[Array, " a"]:
+        """The u that gave an action."""
+        middle, half = 0.5 * (self.actions.high + self.actions.low), 0.5 * (self.actions.high - self.actions.low)
+        return (action - middle) / half
+
+    def deterministic(self) -> "ActorCritic":
+        return eqx.tree_at(lambda p: p.noise, self, jnp.zeros_like(self.noise))
+
+
+class TRPO(AbstractPlanner):
+    states: Box
+    actions: Box
+    updates: int = eqx.field(static=True, default=40)
+    streams: int = eqx.field(static=True, default=40)  # imagined rollouts of an update
+    length: int = eqx.field(static=True, default=100)  # steps of each
+    discount: float = 0.99
+    trace: float = 0.95  # lambda of the advantages
+    kl_bound: float = 0.01  # delta
+    damping: float = 0.1
+    conjugate_steps: int = eqx.field(static=True, default=10)
+    policy_sizes: tuple[int, ...] = eqx.field(static=True, default=(32, 32))
+    value_sizes: tuple[int, ...] = eqx.field(static=True, default=(64, 64))
+    value_rate: float = 1e-3
+    value_epochs: int = eqx.field(static=True, default=5)
+    value_batch: int = eqx.field(static=True, default=64)
+
+    def init(self, key: Key[Array, ""], mdp: MDP) -> ActorCritic:
+        actor_key, critic_key = jr.split(key)
+        size = self.states.size
+        critic = MLP.of(critic_key, (size, *self.value_sizes, 1), "tanh")
+        units = Normaliser(0.5 * (self.states.high + self.states.low), 0.5 * (self.states.high - self.states.low))
+        actor = GaussianHead.of(actor_key, size, self.actions.size, sizes=self.policy_sizes)
+        return ActorCritic(actor, critic, optax.adam(self.value_rate).init(critic), units, self.actions, jnp.ones(()))
+
+    def plan(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> tuple[ActorCritic, Metrics]:
+        assert isinstance(policy, ActorCritic)
+        arrays, rest = eqx.partition(policy, eqx.is_array)
+
+        def step(arrays, update_key):
+            updated, metrics = self.update(update_key, mdp, eqx.combine(arrays, rest))
+            return eqx.filter(updated, eqx.is_array), metrics
+
+        arrays, metrics = jax.lax.scan(step, arrays, jr.split(key, self.updates))
+        return eqx.combine(arrays, rest), {name: values[-1] for name, values in metrics.items()}
+
+    def update(self, key: Key[Array, ""], mdp: MDP, policy: ActorCritic) -> tuple[ActorCritic, Metrics]:
+        roll_key, value_key = jr.split(key)
+
+        # imagine
+        run = jax.vmap(lambda k: stream(k, mdp, policy, self.length))
+        steps = run(jr.split(roll_key, self.streams))
+
+        # advantages
+        value = jax.vmap(jax.vmap(lambda s: policy.critic(policy.units(s))[0]))
+        baseline = value(steps.state)
+        gain = jax.vmap(lambda t, v, w: advantages(t, v, w, self.discount, self.trace))
+        advantage = gain(steps, baseline, value(steps.next_state))
+        target = (advantage + baseline).reshape(-1)
+        rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), steps)
+        weight = advantage.reshape(-1)
+        weight = (weight - jnp.mean(weight)) / (jnp.std(weight) + _TINY)
+
+        # policy, then value net
+        x = jax.vmap(policy.units)(rows.state)
+        u = jax.vmap(policy.control)(rows.action)
+        actor, kl, improvement = self.natural_step(policy.actor, x, u, weight)
+        critic, critic_state, loss = self.fit_value(value_key, policy, x, target)
+        policy = eqx.tree_at(lambda p: (p.actor, p.critic, p.critic_state), policy, (actor, critic, critic_state))
+        metrics = {
+            "planned_reward": jnp.mean(rows.reward),
+            "kl": kl,
+            "improvement": improvement,
+            "value_loss": loss,
+            "noise_std": jnp.mean(jnp.exp(actor.log_std)),
+        }
+        return policy, metrics
+
+    def natural_step(
+        self, actor: GaussianHead, x: Float[Array, "n s"], u: Float[Array, "n a"], weight: Float[Array, " n"]
+    ) -> tuple[GaussianHead, Float[Array, ""], Float[Array, ""]]:
+        """The new actor, how far it is in KL, and what the surrogate objective gained."""
+        theta, unravel = ravel_pytree(actor)
+        old = jax.vmap(actor)(x)
+        old_log = jax.vmap(lambda g, a: g.log_prob(a))(old, u)
+
+        def surrogate(theta: Float[Array, " p"]) -> Float[Array, ""]:
+            log = jax.vmap(lambda s, a: unravel(theta)(s).log_prob(a))(x, u)
+            return jnp.mean(jnp.exp(log - old_log) * weight)
+
+        def divergence(theta: Float[Array, " p"]) -> Float[Array, ""]:
+            return jnp.mean(jax.vmap(lambda s, g: g.kl(unravel(theta)(s)))(x, old))
+
+        gradient = jax.grad(surrogate)(theta)
+        fisher = self.fisher_product(theta, unravel, x)
+        direction = conjugate_gradient(fisher, gradient, self.conjugate_steps)
+        length = jnp.sqrt(2.0 * self.kl_bound / jnp.maximum(direction @ fisher(direction), _TINY))
+
+        # line search: all candidates at once, the longest that gains and stays in the region
+        candidates = jax.vmap(lambda s: theta + s * length * direction)(0.5 ** jnp.arange(_CANDIDATES, dtype=jnp.float32))
+        gains = jax.vmap(surrogate)(candidates) - surrogate(theta)
+        distances = jax.vmap(divergence)(candidates)
+        good = (gains > 0) & (distances <= 1.5 * self.kl_bound)
+        first = jnp.argmax(good)
+        accepted = jnp.any(good)
+        new = jnp.where(accepted, candidates[first], theta)
+        return unravel(new), jnp.where(accepted, distances[first], 0.0), jnp.where(accepted, gains[first], 0.0)
+
+    def fisher_product(self, theta: Float[Array, " p"], unravel, x: Float[Array, "n s"]):
+        """v -> (F + damping) v with F = E[ J^T diag(1 / std^2) J ] for the means and 2 for each log std."""
+
+        def outputs(theta: Float[Array, " p"]) -> tuple[Float[Array, "n a"], Float[Array, " a"]]:
+            actor = unravel(theta)
+            return jax.vmap(actor.net)(x), actor.log_std
+
+        (_, log_std), push = jax.linearize(outputs, theta)
+        pull = jax.linear_transpose(push, theta)
+
+        def product(v: Float[Array, " p"]) -> Float[Array, " p"]:
+            mean, log = push(v)
+            scaled = mean * jnp.exp(-2.0 * log_std)[None, :] / x.shape[0]
+            return pull((scaled, 2.0 * log))[0] + self.damping * v
+
+        return product
+
+    def fit_value(
+        self, key: Key[Array, ""], policy: ActorCritic, x: Float[Array, "n s"], target: Float[Array, " n"]
+    ) -> tuple[MLP, PyTree, Float[Array, ""]]:
+        optimiser = optax.adam(self.value_rate)
+        batches = x.shape[0] // self.value_batch
+
+        def order(epoch_key):
+            return jr.permutation(epoch_key, x.shape[0])[: batches * self.value_batch]
+
+        chosen = jax.vmap(order)(jr.split(key, self.value_epochs)).reshape(-1, self.value_batch)
+        critic, rest = eqx.partition(policy.critic, eqx.is_array)
+
+        def loss(critic, rows):
+            predicted = jax.vmap(eqx.combine(critic, rest))(x[rows])[:, 0]
+            return jnp.mean((predicted - target[rows]) ** 2)
+
+        def step(carry, rows):
+            critic, state = carry
+            value, gradient = jax.value_and_grad(loss)(critic, rows)
+            return descend(optimiser, gradient, state, critic), value
+
+        (critic, state), losses = jax.lax.scan(step, (critic, policy.critic_state), chosen)
+        return eqx.combine(critic, rest), state, jnp.mean(losses[-batches:])
+
+
+def advantages(
+    steps: Transitions,
+    values: Float[Array, " n"],
+    next_values: Float[Array, " n"],
+    discount: float,
+    trace: float,
+) -> Float[Array, " n"]:
+    """Generalised advantages of one stream: what ended pays nothing more, what was only cut off pays its value."""
+    error = steps.reward + discount * jnp.where(steps.terminal, 0.0, next_values) - values
+
+    def back(after, row):
+        delta, last = row
+        now = delta + jnp.where(last, 0.0, discount * trace * after)
+        return now, now
+
+    return jax.lax.scan(back, jnp.zeros(()), (error, steps.last), reverse=True)[1]
+
+
+def conjugate_gradient(product, b: Float[Array, " p"], steps: int) -> Float[Array, " p"]:
+    """x with product(x) = b, nearly."""
+
+    def step(carry, _):
+        x, residual, direction, size = carry
+        image = product(direction)
+        rate = size / jnp.maximum(direction @ image, _TINY)
+        x, residual = x + rate * direction, residual - rate * image
+        new = residual @ residual
+        return (x, residual, residual + new / jnp.maximum(size, _TINY) * direction, new), None
+
+    return jax.lax.scan(step, (jnp.zeros_like(b), b, b, b @ b), None, length=steps)[0][0]

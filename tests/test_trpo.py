@@ -1,0 +1,160 @@
+"""TRPO piece by piece against plain computations, and on a probe whose optimum is known."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+from pcmlp.nets import GaussianHead
+from pcmlp.planners.trpo import TRPO, advantages, conjugate_gradient
+from pcmlp.rollout import mean_return
+from pcmlp.types import MDP, Box, Transitions, never
+
+STATES, ACTIONS = Box.of(2.0, 1), Box(jnp.array([-1.0]), jnp.array([3.0]))
+HORIZON = 10
+
+
+def initial(key):
+    return jr.uniform(key, (1,), minval=-1.0, maxval=1.0)
+
+
+def move(key, state, action):
+    return state + 0.5 * (ACTIONS.clip(action) - 1.0)
+
+
+def be_at_zero(state, action, next_state):
+    return -jnp.sum(next_state**2)
+
+
+MDP_ = MDP(initial, move, be_at_zero, never, HORIZON)
+PLANNER = TRPO(STATES, ACTIONS, updates=10, streams=30, length=HORIZON, value_batch=100)
+
+
+@eqx.filter_jit
+def plan(key, policy):
+    return PLANNER.plan(key, MDP_, policy)
+
+
+@pytest.fixture(scope="module")
+def planned():
+    policy = PLANNER.init(jr.key(0), MDP_)
+    steps = [policy]
+    for i in range(6):
+        policy, metrics = plan(jr.key(i), policy)
+        steps.append(policy)
+    return steps, metrics
+
+
+def test_it_finds_the_optimum_of_a_probe(planned):
+    """From anywhere in [-1, 1] one or two full actions lead to 0: the return is about -E[max(|s| - 1, 0)^2] = 0."""
+    (first, *_, last), _ = planned
+    value = eqx.filter_jit(mean_return)
+    before = value(jr.key(9), MDP_, first.deterministic(), 100)
+    after = value(jr.key(9), MDP_, last.deterministic(), 100)
+    assert before < -2.5
+    assert after > -0.15
+
+
+def test_steps_stay_in_the_trust_region_and_gain(planned):
+    _, metrics = planned
+    assert 0 < metrics["kl"] <= 1.5 * PLANNER.kl_bound
+    assert metrics["improvement"] > 0
+
+
+def test_it_is_traced_once(planned):
+    (policy, *_), _ = planned
+    count = 0
+
+    def counted(state, action, next_state):
+        nonlocal count
+        count += 1
+        return be_at_zero(state, action, next_state)
+
+    mdp = eqx.tree_at(lambda m: m.reward, MDP_, counted)
+    small = TRPO(STATES, ACTIONS, updates=1, streams=2, length=3, value_batch=2, value_epochs=1)
+    run = eqx.filter_jit(small.plan)
+    policy, _ = run(jr.key(0), mdp, policy)
+    once = count
+    for i in range(3):
+        policy, _ = run(jr.key(i), mdp, policy)
+    assert once > 0
+    assert count == once
+
+
+def test_actions_cover_the_range_and_controls_invert_them():
+    policy = PLANNER.init(jr.key(0), MDP_)
+    _, mean = policy.deterministic()(jr.key(0), (), jnp.zeros(1))
+    np.testing.assert_allclose(mean, [1.0], atol=0.1)  # the middle of [-1, 3]
+    _, action = policy(jr.key(3), (), jnp.zeros(1))
+    control = policy.control(action)
+    np.testing.assert_allclose(1.0 + 2.0 * control, action, rtol=1e-6)
+
+
+def test_advantages_against_a_plain_loop():
+    rng = np.random.default_rng(0)
+    n, discount, trace = 12, 0.9, 0.8
+    reward, value, after = rng.normal(size=(3, n))
+    terminal = rng.random(n) < 0.2
+    last = terminal | (rng.random(n) < 0.2)
+    last[-1] = True
+    expected = np.zeros(n)
+    for start in range(n):
+        factor = 1.0
+        for t in range(start, n):
+            delta = reward[t] + discount * (0.0 if terminal[t] else after[t]) - value[t]
+            expected[start] += factor * delta
+            factor *= discount * trace
+            if last[t]:
+                break
+    blank = jnp.zeros((n, 1))
+    steps = Transitions(
+        blank,
+        blank,
+        jnp.asarray(reward, jnp.float32),
+        blank,
+        jnp.asarray(terminal),
+        jnp.asarray(last),
+        jnp.ones(n, bool),
+    )
+    got = advantages(steps, jnp.asarray(value, jnp.float32), jnp.asarray(after, jnp.float32), discount, trace)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_conjugate_gradient_solves_in_as_many_steps_as_dimensions():
+    rng = np.random.default_rng(1)
+    root = rng.normal(size=(6, 6))
+    matrix = root @ root.T + np.eye(6)
+    b = rng.normal(size=6)
+    got = conjugate_gradient(lambda v: jnp.asarray(matrix, jnp.float32) @ v, jnp.asarray(b, jnp.float32), 6)
+    np.testing.assert_allclose(got, np.linalg.solve(matrix, b), rtol=1e-3, atol=1e-4)
+    early = conjugate_gradient(lambda v: jnp.asarray(matrix, jnp.float32) @ v, jnp.asarray(b, jnp.float32), 1)
+    assert not np.allclose(early, got, rtol=1e-2)
+
+
+def test_fisher_product_is_the_hessian_of_the_divergence():
+    actor = GaussianHead.of(jr.key(0), 2, 2, sizes=(4,), std=0.7)
+    actor = eqx.tree_at(lambda a: a.net.weights[-1], actor, jr.normal(jr.key(1), (4, 2)))
+    theta, unravel = ravel_pytree(actor)
+    x = jr.normal(jr.key(2), (20, 2))
+    old = jax.vmap(actor)(x)
+
+    def divergence(theta):
+        return jnp.mean(jax.vmap(lambda s, g: g.kl(unravel(theta)(s)))(x, old))
+
+    hessian = jax.hessian(divergence)(theta)
+    product = PLANNER.fisher_product(theta, unravel, x)
+    columns = jax.vmap(product)(jnp.eye(theta.shape[0]))
+    np.testing.assert_allclose(columns - PLANNER.damping * jnp.eye(theta.shape[0]), hessian, rtol=1e-3, atol=1e-4)
+
+
+def test_a_useless_direction_changes_nothing():
+    """No advantage, no gradient: the line search accepts no step, and nothing becomes NaN."""
+    actor = GaussianHead.of(jr.key(0), 1, 1)
+    x, u = jr.normal(jr.key(1), (50, 1)), jr.normal(jr.key(2), (50, 1))
+    new, kl, improvement = eqx.filter_jit(PLANNER.natural_step)(actor, x, u, jnp.zeros(50))
+    for was, now in zip(jax.tree.leaves(actor), jax.tree.leaves(new), strict=True):
+        np.testing.assert_array_equal(was, now)
+    assert (kl, improvement) == (0.0, 0.0)
