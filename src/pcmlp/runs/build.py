@@ -90,6 +90,8 @@ def build_features(config: RunConfig, task: Task) -> Features:
             name = "polynomial" if isinstance(options, PolynomialFeatures) else "fourier"
             raise ConfigError(f"features.name={name}: needs states and actions that are vectors; give one-hot")
         return _of_vectors(options, states, actions)
+    if task.features is None:
+        raise ConfigError("features.name=task: the task has no phi of its own; give fourier or polynomial")
     return task.features
 
 
@@ -111,6 +113,11 @@ def _of_vectors(options: PolynomialFeatures | FourierFeatures, states: Box, acti
 
 def build_model(config: RunConfig, task: Task, features: Features) -> AbstractModel:
     options, model = config.model, task.model
+    if model is None:
+        raise ConfigError(
+            f"algo={config.algo}: fits a model of the task's own class and the task has none; "
+            "give an algorithm that brings its model"
+        )
     if not isinstance(model, KNR):
         if options != ModelOptions():
             raise ConfigError(

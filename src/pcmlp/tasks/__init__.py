@@ -1,7 +1,9 @@
 """The tasks by name: each is a record of options whose `build` gives the task."""
 
+from pcmlp.tasks.classic import Acrobot, MountainCar, Pendulum
 from pcmlp.tasks.finite import CombinationLock, LowRank
 from pcmlp.tasks.knr import DoubleWell, LinearSystem
+from pcmlp.tasks.point_umaze import PointUMaze
 
 TASKS = {
     "combination-lock": CombinationLock,
@@ -9,3 +11,15 @@ TASKS = {
     "knr-lds": LinearSystem,
     "knr-poly": DoubleWell,
 }
+
+__all__ = [
+    "TASKS",
+    "Acrobot",
+    "CombinationLock",
+    "DoubleWell",
+    "LinearSystem",
+    "LowRank",
+    "MountainCar",
+    "Pendulum",
+    "PointUMaze",
+]

@@ -1,0 +1,197 @@
+"""The classic control tasks in pure JAX, with Gymnasium's dynamics and the paper's rewards.
+
+Mountain-car and acrobot (paper: section 6.1) pay nothing but a cost until their goal, where the episode ends:
+
+    r(s, a, s') = 100 [s' is a goal] - 0.1 a^2
+
+so an episode that never gets there returns at most 0, and one that does at least 100 - 0.1 H: any positive return is a
+success. Pendulum (paper: section 6.2, after Wang et al. 2019) is the dense one. A state is what the agent observes, the
+cosine and sine of an angle, so a transition recovers the angle by arctan2. So do reward and terminal: an imagined state
+need not lie on the unit circle, and its distance from it must not pay. Actions are clipped to the task's range, for the
+dynamics and for the reward.
+"""
+
+import math
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Bool, Float, Key
+
+from pcmlp.types import MDP, Box, ConfigError, Task, never
+from pcmlp.world import JaxWorld
+
+# Between the 0 of a still agent and the least return with the goal, 100 - 0.1 H: exact for horizons up to 990.
+_REACHED = 1.0
+
+
+def sparse_reward(goal: Bool[Array, ""], action: Float[Array, "1"]) -> Float[Array, ""]:
+    """100 [goal] - 0.1 a^2, for actions in [-1, 1]."""
+    return jnp.where(goal, 100.0, 0.0) - 0.1 * jnp.sum(jnp.clip(action, -1.0, 1.0) ** 2)
+
+
+@dataclass(frozen=True)
+class MountainCar:
+    """An underpowered car in a valley: it must swing to reach the flag on the right hill, which alone pays.
+
+    The state is (x, v), with the throttle a in [-1, 1]:
+
+        v' = v + 0.0015 a - 0.0025 cos 3x   in [-0.07, 0.07],       x' = x + v'   in [-1.2, 0.6]
+
+    and v' = 0 where the car hits the left wall. It starts at rest with x ~ U(-0.6, -0.4); the goal is x' >= 0.45.
+    """
+
+    horizon: int = 200
+
+    def build(self) -> Task:
+        _check(self.horizon)
+        mdp = MDP(mountain_car_initial, mountain_car, mountain_car_reward, mountain_car_goal, self.horizon)
+        states = Box(jnp.array([-1.2, -0.07]), jnp.array([0.6, 0.07]))
+        return Task(JaxWorld(mdp, states, Box.of(1.0, 1)), success_return=_REACHED)
+
+
+def mountain_car_initial(key: Key[Array, ""]) -> Float[Array, "2"]:
+    return jnp.stack([jr.uniform(key, minval=-0.6, maxval=-0.4), jnp.zeros(())])
+
+
+def mountain_car(key: Key[Array, ""], state: Float[Array, "2"], action: Float[Array, "1"]) -> Float[Array, "2"]:
+    x, v = state
+    throttle = jnp.clip(action[0], -1.0, 1.0)
+    v = jnp.clip(v + 0.0015 * throttle - 0.0025 * jnp.cos(3.0 * x), -0.07, 0.07)
+    x = jnp.clip(x + v, -1.2, 0.6)
+    return jnp.stack([x, jnp.where((x <= -1.2) & (v < 0.0), 0.0, v)])
+
+
+def mountain_car_goal(
+    state: Float[Array, "2"], action: Float[Array, "1"], next_state: Float[Array, "2"]
+) -> Bool[Array, ""]:
+    return next_state[0] >= 0.45
+
+
+def mountain_car_reward(
+    state: Float[Array, "2"], action: Float[Array, "1"], next_state: Float[Array, "2"]
+) -> Float[Array, ""]:
+    return sparse_reward(mountain_car_goal(state, action, next_state), action)
+
+
+@dataclass(frozen=True)
+class Acrobot:
+    """Two links that hang from a joint, with a motor at the elbow only: swing the tip above the bar, which alone pays.
+
+    The state is (cos t1, sin t1, cos t2, sin t2, w1, w2): the first link's angle from hanging, the second's from the
+    first, and their rates, |w1| <= 4 pi, |w2| <= 9 pi. With the torque a in [-1, 1], links of mass, length and moment
+    of inertia 1, centres of mass halfway and g = 9.8, the dynamics are those of Sutton & Barto's book:
+
+        d1 = 3.5 + cos t2,    d2 = 1.25 + cos(t2) / 2,    p2 = 4.9 sin(t1 + t2)
+        p1 = 14.7 sin t1 + p2 - (w2 / 2 + w1) w2 sin t2
+        t2'' = (a + p1 d2 / d1 - w1^2 sin(t2) / 2 - p2) / (1.25 - d2^2 / d1),    t1'' = -(d2 t2'' + p1) / d1
+
+    in one Runge-Kutta step of 0.2 with a held; the rates are then clipped. Angles and rates start in U(-0.1, 0.1); the
+    goal is -cos t1 - cos(t1 + t2) > 1, a link above the bar.
+
+    paper: Gym's acrobot with a continuous torque and "the same reward scheme as in Mountain Car" / here: the cost's
+    weight is mountain-car's, the goal Gym's, and the horizon mountain-car's 200; the paper gives none of the three.
+    """
+
+    horizon: int = 200
+
+    def build(self) -> Task:
+        _check(self.horizon)
+        mdp = MDP(acrobot_initial, acrobot, acrobot_reward, acrobot_goal, self.horizon)
+        high = jnp.array([1.0, 1.0, 1.0, 1.0, 4 * math.pi, 9 * math.pi])
+        return Task(JaxWorld(mdp, Box(-high, high), Box.of(1.0, 1)), success_return=_REACHED)
+
+
+def acrobot_initial(key: Key[Array, ""]) -> Float[Array, "6"]:
+    return _acrobot_state(jr.uniform(key, (4,), minval=-0.1, maxval=0.1))
+
+
+def acrobot(key: Key[Array, ""], state: Float[Array, "6"], action: Float[Array, "1"]) -> Float[Array, "6"]:
+    torque = jnp.clip(action[0], -1.0, 1.0)
+    t1, t2 = _acrobot_angles(state)
+    y, dt = jnp.stack([t1, t2, state[4], state[5]]), 0.2
+    k1 = _acrobot_rates(y, torque)
+    k2 = _acrobot_rates(y + dt / 2 * k1, torque)
+    k3 = _acrobot_rates(y + dt / 2 * k2, torque)
+    k4 = _acrobot_rates(y + dt * k3, torque)
+    return _acrobot_state(y + dt / 6 * (k1 + 2.0 * (k2 + k3) + k4))
+
+
+def acrobot_goal(state: Float[Array, "6"], action: Float[Array, "1"], next_state: Float[Array, "6"]) -> Bool[Array, ""]:
+    t1, t2 = _acrobot_angles(next_state)
+    return -jnp.cos(t1) - jnp.cos(t1 + t2) > 1.0
+
+
+def acrobot_reward(
+    state: Float[Array, "6"], action: Float[Array, "1"], next_state: Float[Array, "6"]
+) -> Float[Array, ""]:
+    return sparse_reward(acrobot_goal(state, action, next_state), action)
+
+
+def _acrobot_angles(state: Float[Array, "6"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    return jnp.arctan2(state[1], state[0]), jnp.arctan2(state[3], state[2])
+
+
+def _acrobot_state(y: Float[Array, "4"]) -> Float[Array, "6"]:
+    """Angles and rates as the agent observes them."""
+    t1, t2, w1, w2 = y
+    w1, w2 = jnp.clip(w1, -4 * math.pi, 4 * math.pi), jnp.clip(w2, -9 * math.pi, 9 * math.pi)
+    return jnp.stack([jnp.cos(t1), jnp.sin(t1), jnp.cos(t2), jnp.sin(t2), w1, w2])
+
+
+def _acrobot_rates(y: Float[Array, "4"], torque: Float[Array, ""]) -> Float[Array, "4"]:
+    t1, t2, w1, w2 = y
+    d1, d2 = 3.5 + jnp.cos(t2), 1.25 + 0.5 * jnp.cos(t2)
+    p2 = 4.9 * jnp.sin(t1 + t2)
+    p1 = 14.7 * jnp.sin(t1) + p2 - (0.5 * w2 + w1) * w2 * jnp.sin(t2)
+    a2 = (torque + p1 * d2 / d1 - 0.5 * w1**2 * jnp.sin(t2) - p2) / (1.25 - d2**2 / d1)
+    return jnp.stack([w1, w2, -(d2 * a2 + p1) / d1, a2])
+
+
+@dataclass(frozen=True)
+class Pendulum:
+    """A rod on a motor, paid at every step for hanging still.
+
+    The state is (cos t, sin t, w), with t = 0 upright and |w| <= 8. With the torque a in [-2, 2] and g = 10,
+
+        w' = w + 0.05 (15 sin t + 3 a)   in [-8, 8],       t' = t + 0.05 w'
+        r(s, a, s') = -(cos t + 0.1 |sin t| + 0.1 w^2 + 0.001 a^2)
+
+    of the state before the step: unlike Gymnasium's, this reward is highest at the bottom, as in the benchmark that the
+    paper's table follows. It starts with t ~ U(-pi, pi) and w ~ U(-1, 1), as Gymnasium's does, and nothing ends it.
+    """
+
+    horizon: int = 200
+
+    def build(self) -> Task:
+        _check(self.horizon)
+        mdp = MDP(pendulum_initial, pendulum, pendulum_reward, never, self.horizon)
+        high = jnp.array([1.0, 1.0, 8.0])
+        return Task(JaxWorld(mdp, Box(-high, high), Box.of(2.0, 1)))
+
+
+def pendulum_initial(key: Key[Array, ""]) -> Float[Array, "3"]:
+    t, w = jr.uniform(key, (2,), minval=-1.0, maxval=1.0)
+    return jnp.stack([jnp.cos(math.pi * t), jnp.sin(math.pi * t), w])
+
+
+def pendulum(key: Key[Array, ""], state: Float[Array, "3"], action: Float[Array, "1"]) -> Float[Array, "3"]:
+    t, torque = jnp.arctan2(state[1], state[0]), jnp.clip(action[0], -2.0, 2.0)
+    w = jnp.clip(state[2] + 0.05 * (15.0 * jnp.sin(t) + 3.0 * torque), -8.0, 8.0)
+    t = t + 0.05 * w
+    return jnp.stack([jnp.cos(t), jnp.sin(t), w])
+
+
+def pendulum_reward(
+    state: Float[Array, "3"], action: Float[Array, "1"], next_state: Float[Array, "3"]
+) -> Float[Array, ""]:
+    t, torque = jnp.arctan2(state[1], state[0]), jnp.clip(action[0], -2.0, 2.0)
+    return -(jnp.cos(t) + 0.1 * jnp.abs(jnp.sin(t)) + 0.1 * state[2] ** 2 + 0.001 * torque**2)
+
+
+def _check(horizon: int) -> None:
+    if horizon < 1:
+        raise ConfigError(f"task.horizon={horizon}: an episode has at least 1 step; give 1 or more")
+
+
+__all__ = ["Acrobot", "MountainCar", "Pendulum"]

@@ -1,0 +1,100 @@
+"""A point in a U-shaped maze, in pure JAX: the goal is close to the start and the way to it leads away from it.
+
+The square [0, 3]^2 has a solid block between the start, below, and the goal, above; the free squares of side 1 are
+
+    goal   .    .            y in 2 ... 3
+    #####  ##   .            y in 1 ... 2, solid for x < 2
+    start  .    .            y in 0 ... 1
+
+An action (a_x, a_y) in [-1, 1]^2 moves the point by 0.1 a, first along x, then along y from where x has led. A move
+that would end in the block or outside the square is not made: that axis stays where it was, it does not slide up to the
+wall, and the other one moves if it can. Two moves along axes, each of them free, cut no corner, which testing both axes
+from the old point would allow; and a step of 0.1 cannot jump over a block of 2 x 1. The block is open at its edges
+y = 1, y = 2 and x = 2, along which the point may slide, but not at x = 0: the line between it and the outer wall
+would be a way through. The outer walls belong to the square.
+
+    r(s, a, s') = 100 [|s' - (0.5, 2.5)| <= 0.4] - 0.01 |a|^2
+
+and the goal ends the episode. Without it an episode of H steps returns at most 0, with it at least 100 - 0.02 H: any
+positive return is a success. It stands for the maze of section 6.3 of the paper at a size where every state can be
+counted: unlike mountain-car it is not solved by going far, so it asks for a cover and not only for a bonus.
+"""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Bool, Float, Key
+
+from pcmlp.types import MDP, Box, ConfigError, Task
+from pcmlp.world import JaxWorld
+
+_SIDE = 3.0
+_STEP = 0.1
+
+
+@dataclass(frozen=True)
+class PointUMaze:
+    """A point in a U-shaped maze: the goal is close, and the way to it leads away from it and around a block."""
+
+    horizon: int = 100
+
+    def build(self) -> Task:
+        if self.horizon < 1:
+            raise ConfigError(f"task.horizon={self.horizon}: an episode has at least 1 step; give 1 or more")
+        mdp = MDP(initial, move, reward, at_goal, self.horizon)
+        states = Box(jnp.zeros(2), jnp.full(2, _SIDE))
+        # A success returns at least 100 - 0.02 H, which is more than 1 for horizons up to 4,950.
+        return Task(JaxWorld(mdp, states, Box.of(1.0, 2)), success_return=1.0)
+
+
+def is_free(x: Float[Array, "*n"], y: Float[Array, "*n"]) -> Bool[Array, "*n"]:
+    """Whether a point may be at (x, y): in the square and not in the block."""
+    square = (x >= 0.0) & (x <= _SIDE) & (y >= 0.0) & (y <= _SIDE)
+    block = (x < 2.0) & (y > 1.0) & (y < 2.0)
+    return square & ~block
+
+
+def initial(key: Key[Array, ""]) -> Float[Array, "2"]:
+    return jr.uniform(key, (2,), minval=0.45, maxval=0.55)
+
+
+def move(key: Key[Array, ""], state: Float[Array, "2"], action: Float[Array, "2"]) -> Float[Array, "2"]:
+    x, y = state
+    to_x, to_y = state + _STEP * jnp.clip(action, -1.0, 1.0)
+    x = jnp.where(is_free(to_x, y), to_x, x)
+    y = jnp.where(is_free(x, to_y), to_y, y)
+    return jnp.stack([x, y])
+
+
+def at_goal(state: Float[Array, "2"], action: Float[Array, "2"], next_state: Float[Array, "2"]) -> Bool[Array, ""]:
+    return jnp.sum((next_state - jnp.array([0.5, 2.5])) ** 2) <= 0.4**2
+
+
+def reward(state: Float[Array, "2"], action: Float[Array, "2"], next_state: Float[Array, "2"]) -> Float[Array, ""]:
+    cost = 0.01 * jnp.sum(jnp.clip(action, -1.0, 1.0) ** 2)
+    return jnp.where(at_goal(state, action, next_state), 100.0, 0.0) - cost
+
+
+def free_cells(per_unit: int = 10) -> Bool[Array, "cells cells"]:
+    """The squares of side 1 / per_unit that are not solid, by column (x) and row (y); 7 per_unit^2 of them."""
+    count = int(_SIDE) * per_unit
+    centre = (jnp.arange(count, dtype=float) + 0.5) / per_unit
+    x, y = jnp.meshgrid(centre, centre, indexing="ij")
+    return is_free(x, y)
+
+
+def entered_cells(states: Float[Array, "n 2"], valid: Bool[Array, " n"], per_unit: int = 10) -> Bool[Array, "m m"]:
+    """The free squares that a valid state lies in; the block's lower edge belongs to none."""
+    count = int(_SIDE) * per_unit
+    column, row = jnp.clip(jnp.floor(states * per_unit).astype(int), 0, count - 1).T
+    entered = jnp.zeros((count, count), bool).at[column, row].max(valid)
+    return entered & free_cells(per_unit)
+
+
+def coverage(states: Float[Array, "n 2"], valid: Bool[Array, " n"], per_unit: int = 10) -> Float[Array, ""]:
+    """The share of the free squares that were entered: 1 where the maze is explored."""
+    return jnp.sum(entered_cells(states, valid, per_unit)) / jnp.sum(free_cells(per_unit))
+
+
+__all__ = ["PointUMaze", "coverage", "entered_cells", "free_cells"]
