@@ -133,6 +133,10 @@ def test_random_play_draws_what_the_paper_draws(tmp_path):
     assert config.num_iterations == 10
     summary = train(config, tmp_path / "random", console=quiet())
     assert all(100 < seed["env_steps"] < 300 for seed in summary["seeds"])  # 200 on average
+    records = list(read(tmp_path / "random" / "episodes"))
+    assert [record.iteration for record in records] == [n for n in range(1, 11) for _ in range(2)]  # lines 4 and 7
+    logged = sum(record.arrays["valid"].sum(axis=1) for record in records)
+    assert logged.tolist() == [seed["env_steps"] for seed in summary["seeds"]]  # every step that was charged for
     assert type(load_policies(tmp_path / "random")).__name__ == "UniformPolicy"
 
 

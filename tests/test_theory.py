@@ -84,13 +84,6 @@ def test_knr_printed_scale_is_below_the_lemma_for_small_radius():
     assert theory.knr_gap(stated.N, 2, 2, 0.05, 1.0, 1) > 0.5 >= theory.knr_gap(found.N, 2, 2, 0.05, 1.0, 1)
 
 
-def test_value_of_reward_and_bonus_is_within_the_square_of_the_horizon():
-    """r + b <= H + 1 gives V_h <= (H - h)(H + 1): above H^2 at h = 0, within it from h = 1 on, where it is used."""
-    for H in range(1, 50):
-        assert H * (H + 1) > H**2
-        assert 1 + (H - 1) * (H + 1) <= H**2  # r(s, a, s') + V_1(s'): a reward may even depend on the next state
-
-
 def test_constants_of_the_regret():
     """6 H^2 sum b + H <= 10 H^2 c sqrt(N d ln(1 + N)), also with H / 4 for choosing the best by its samples."""
     for N, H, d in itertools.product([1, 2, 10, 10**6], [1, 2, 30], [1, 7]):

@@ -109,7 +109,8 @@ def test_a_small_difference_is_no_tie():
 def test_the_first_policy_is_uniform():
     mdp = world_of(np.ones((S, A, S)))
     policy = ValueIteration().init(jr.key(0), mdp)
-    np.testing.assert_allclose(policy.probabilities(), np.full((H, S, A), 1 / A), rtol=1e-6)
+    for same in (policy, policy.deterministic()):  # uniform play prefers no action: without noise it is still uniform
+        np.testing.assert_allclose(same.probabilities(), np.full((H, S, A), 1 / A), rtol=1e-6)
     act = jax.vmap(lambda k: policy(k, policy.init(), jnp.array(0))[1])
     assert chisquare(np.bincount(np.asarray(act(jr.split(jr.key(1), 3000))), minlength=A)).pvalue > 1e-3
     planned, _ = plan(jr.key(0), mdp)
