@@ -31,4 +31,4 @@ lint: .venv/test
 	touch $@
 
 clean:
-	rm -rf .venv runs .pytest_cache .ruff_cache
+	rm -rf .venv .pytest_cache .ruff_cache  # runs/ is yours

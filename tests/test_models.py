@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 from pcmlp import theory
 from pcmlp.features import Table
 from pcmlp.models import KNR, LinearMDP, Tabular
-from pcmlp.models.knr import averaged_sgd, constrained_least_squares, state_bound
+from pcmlp.models.knr import averaged_sgd, constrained_least_squares, target_bound
 from pcmlp.models.linear_mdp import check_class
 from pcmlp.types import ConfigError, Transitions
 
@@ -241,7 +241,7 @@ def test_knr_sgd_is_the_recursion(regression, corrected, radius):
     B = theory.state_bound(radius, sigma, 3, int(M), 0.1 / 2)  # the other half of delta is SGD's
     rate = (theory.sgd_rate if corrected else theory.sgd_rate_stated)(radius, B, int(M))
     assert radius + sigma * np.sqrt(2 * 3 * np.log(2 * 3 * M / 0.1)) == pytest.approx(B)
-    assert float(state_bound(radius, sigma, 3, float(M), 0.1)) == pytest.approx(B, rel=1e-5)
+    assert float(target_bound(radius, sigma, 3, float(M), 0.1)) == pytest.approx(B, rel=1e-5)
     W, iterates, projections = np.zeros((3, 5)), [], 0
     for i in order[valid[order]]:
         iterates.append(W)

@@ -15,7 +15,7 @@ TASKS = {"knr-lds": LinearSystem(), "knr-poly": DoubleWell()}
 
 
 def cart(s, a):
-    grip = 2 * np.sign(a) * np.maximum(np.abs(a) - 0.5, 0)
+    grip = np.sign(a) * np.maximum(np.abs(a) - 0.7, 0) / 0.3
     return np.concatenate([s[:2] + 0.3 * s[2:], 0.7 * s[2:] + 0.3 * grip])
 
 

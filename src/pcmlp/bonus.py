@@ -19,7 +19,10 @@ from pcmlp.types import Action, Features, State, Transitions
 
 
 def second_moment(features: Features, data: Transitions) -> Float[Array, "d d"]:
-    """Sigma_pi. A draw after its episode's end counts in K as phi = 0: nothing was visited."""
+    """Sigma_pi.
+
+    paper: episodes do not end before H / here: a draw after its episode's end counts in K as phi = 0.
+    """
     phi = jax.vmap(features)(data.state, data.action)
     phi = jnp.where(data.valid[:, None], phi, 0.0)
     return jnp.matmul(phi.T, phi, precision="highest") / phi.shape[0]

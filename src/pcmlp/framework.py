@@ -4,6 +4,7 @@
 environments step on the host. Every array of a `Learner` carries a leading axis of seeds outside `improve`.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Literal
 
@@ -15,6 +16,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from pcmlp.bonus import EllipticalBonus, accumulate, elliptical_bonus, information_gain, second_moment
 from pcmlp.cover import Cover, Mixture
+from pcmlp.features.checks import check_norm
 from pcmlp.imagine import imagine
 from pcmlp.replay import Replay
 from pcmlp.rollout import first_episode
@@ -51,15 +53,19 @@ class PCMLP(eqx.Module):
     covariance: Literal["on", "off"] = eqx.field(static=True, default="on")  # off: Sigma stays lambda I, a control
 
     def __check_init__(self) -> None:
-        for name in ("num_iterations", "samples_per_policy"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)}: give 1 or more")
-        if self.fit_samples is not None and self.fit_samples < 1:
-            raise ConfigError(f"fit_samples={self.fit_samples}: give 1 or more, or none to fit to every sample so far")
-        if not self.ridge > 0:
-            raise ConfigError(f"ridge={self.ridge}: the covariance needs it to be invertible; give more than 0")
-        if not self.bonus_scale >= 0:
-            raise ConfigError(f"bonus_scale={self.bonus_scale}: a bonus is not negative; give 0 or more")
+        fresh = self.fit_samples is None or self.fit_samples >= 1
+        for name, good, remedy in (
+            ("num_iterations", self.num_iterations >= 1, "give 1 or more"),
+            ("samples_per_policy", self.samples_per_policy >= 1, "give 1 or more"),
+            ("fit_samples", fresh, "give 1 or more, or None to fit to every sample so far"),
+            ("ridge", 0 < self.ridge < math.inf, "the covariance must be invertible; give a number above 0"),
+            ("bonus_scale", 0 <= self.bonus_scale < math.inf, "give 0 (no bonus) or more"),
+            ("draws", self.draws in ("episodes", "iid"), "give episodes or iid"),
+            ("covariance", self.covariance in ("on", "off"), "give on or off"),
+        ):
+            if not good:
+                raise ConfigError(f"{name}={getattr(self, name)}: {remedy}")
+        check_norm(self.features, self.world.states, self.world.actions)
 
 
 class Learner(eqx.Module):
@@ -76,7 +82,10 @@ class Learner(eqx.Module):
     env_steps: Int[Array, "*seeds"]
 
     def best(self) -> AbstractPolicy:
-        """The policy the theorems speak of: the best of the cover, chosen by the samples already paid for."""
+        """The policy the theorems speak of: the best of the cover.
+
+        paper: some policy of the cover is near-optimal / here: the one whose own K samples paid the most.
+        """
         if self.values.ndim > 1:
             return eqx.filter_vmap(lambda learner: learner.best())(self)
         return self.cover[jnp.argmax(self.values)]
@@ -95,7 +104,15 @@ def start(key: Key[Array, ""], algo: PCMLP) -> Learner:
     replay = Replay.like(example, rows_to_fit(algo))
     values = jnp.full(algo.num_iterations, -jnp.inf, jnp.float32)
     return Learner(
-        policy, cover, covariance, jnp.zeros_like(covariance), algo.model, bonus, replay, values, jnp.zeros((), int)
+        policy=policy,
+        cover=cover,
+        covariance=covariance,
+        rounding=jnp.zeros_like(covariance),
+        model=algo.model,
+        bonus=bonus,
+        replay=replay,
+        values=values,
+        env_steps=jnp.zeros((), int),
     )
 
 
@@ -124,8 +141,19 @@ def improve(
         **fit_metrics,
         **plan_metrics,
     }
-    values = learner.values.at[n - 1].set(value)
-    return Learner(policy, cover, covariance, rounding, model, bonus, replay, values, learner.env_steps), metrics
+    known = jnp.where(jnp.isnan(value), -jnp.inf, value)  # a policy that made a NaN is not the best
+    learner = Learner(
+        policy=policy,
+        cover=cover,
+        covariance=covariance,
+        rounding=rounding,
+        model=model,
+        bonus=bonus,
+        replay=replay,
+        values=learner.values.at[n - 1].set(known),
+        env_steps=learner.env_steps,
+    )
+    return learner, metrics
 
 
 _improve = eqx.filter_jit(

@@ -25,7 +25,7 @@ class MDP(eqx.Module):
 
     initial: Callable  # key -> s
     transition: Callable  # key, s, a -> s'
-    reward: Callable  # s, a, s' -> r
+    reward: Callable  # s, a, s' -> r    paper: r(s, a) / here: of s' as well; r + V is still in [0, H]
     terminal: Callable  # s, a, s' -> bool
     horizon: int = eqx.field(static=True)
 
@@ -71,7 +71,10 @@ class AbstractPlanner(eqx.Module):
 
     @abc.abstractmethod
     def init(self, key: Key[Array, ""], mdp: MDP) -> AbstractPolicy:
-        """The policy before any planning, of the same structure as those that `plan` returns."""
+        """pi_1: the policy before any planning, of the same structure as those that `plan` returns.
+
+        paper: any / here: uniform play in a finite MDP, for shooting planners replanning in the untrained model.
+        """
 
     @abc.abstractmethod
     def plan(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> tuple[AbstractPolicy, Metrics]: ...

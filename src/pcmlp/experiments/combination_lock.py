@@ -9,13 +9,14 @@ import argparse
 
 import numpy as np
 
-from pcmlp.experiments.kept import arguments, kept_run, write_table
+from pcmlp.experiments.kept import arguments, kept_run, slope, write_table
+from pcmlp.tasks import CombinationLock
 
 NAME = "combination-lock"
 BUDGET = 200_000
 HORIZONS = (5, 10, 20, 40)
 ACTIONS = 5
-# The controls get the whole budget, ten episodes a policy, so that it makes a thousand policies.
+# The controls get the whole budget, fifty episodes a policy, so that it makes two hundred policies.
 CONTROLS = {
     "random": ("random", ()),
     "no-bonus": ("pcmlp-linear", ("bonus_scale=0",)),
@@ -26,7 +27,7 @@ CONTROLS = {
 def who_opens_it(places: argparse.Namespace) -> None:
     runs = {"pcmlp-linear": kept_run(places, NAME, NAME, "pcmlp-linear", algo="pcmlp-linear", steps=4_000)[1]}
     for label, (algo, settings) in CONTROLS.items():
-        settings = (*settings, "samples_per_policy=200")
+        settings = (*settings, "samples_per_policy=1000")
         runs[label] = kept_run(places, NAME, NAME, label, algo=algo, steps=BUDGET, settings=settings)[1]
     rows = []
     for label, summary in runs.items():
@@ -48,9 +49,9 @@ def growth(places: argparse.Namespace) -> None:
     """Steps to open locks of several lengths; the slope of their logarithms is the degree of the polynomial."""
     rows = []
     for horizon in HORIZONS:
-        label = f"horizon-{horizon}"
+        label = "pcmlp-linear" if horizon == CombinationLock.horizon else f"horizon-{horizon}"
         steps = 2 * ACTIONS * horizon**2
-        settings = (f"task.horizon={horizon}",)
+        settings = () if horizon == CombinationLock.horizon else (f"task.horizon={horizon}",)
         _, summary = kept_run(places, NAME, NAME, label, algo="pcmlp-linear", steps=steps, settings=settings)
         needed = np.array([seed["env_steps_to_success"] or np.inf for seed in summary["seeds"]])
         rows.append(
@@ -63,10 +64,8 @@ def growth(places: argparse.Namespace) -> None:
                 "steps_of_uniform_play": float(ACTIONS) ** horizon * horizon,
             }
         )
-    logs = np.log([[row["horizon"], row["median_steps"]] for row in rows])
-    slope = np.polyfit(logs[:, 0], logs[:, 1], 1)[0]
-    write_table(places.results / NAME / "growth.csv", rows)
-    print(f"log-log slope of the median steps against the horizon: {slope:.2f}")
+    degree = slope(rows, "horizon", "median_steps")
+    write_table(places.results / NAME / "growth.csv", [{**row, "log_log_slope": degree} for row in rows])
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from pcmlp.report.curves import compare, learning_curve
 from pcmlp.report.maps import visit_map
 from pcmlp.runs.config import resolve
 from pcmlp.runs.train import train
+from pcmlp.types import ConfigError
 
 HORIZON = 15
 STEPS = 2_000
@@ -96,6 +97,8 @@ def main(arguments: list[str] | None = None) -> int:
     console = Console()
     try:
         summaries = run_all(given.out, given.horizon, given.steps, console)
+    except ConfigError as error:
+        parser.error(str(error))
     except KeyboardInterrupt:
         return 130
     title = f"A combination lock of {given.horizon} digits"

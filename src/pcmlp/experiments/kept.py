@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pcmlp.runs.config import resolve
+import numpy as np
+
+from pcmlp.runs.config import resolve, to_json
 from pcmlp.runs.train import train
 
 KEPT = ("config.json", "metrics.csv", "summary.json")
@@ -41,21 +43,31 @@ def kept_run(
     """The run's folder and its summary."""
     where = Path(experiment) / task / label
     run, results = places.runs / where, places.results / where
-    if not _finished(run):
+    config = resolve(task, algo, seeds, steps, settings)
+    if not _finished(run, to_json(config)):
         shutil.rmtree(run, ignore_errors=True)
         command = ["pcmlp", "train", task, "--algo", algo, "--seeds", *map(str, seeds), "--steps", str(steps)]
         command += ["--set", *settings] if settings else []
         print(f"\n{label}: {shlex.join(command)}", flush=True)
-        train(resolve(task, algo, seeds, steps, settings), run, command=shlex.join(command))
+        train(config, run, command=shlex.join(command))
     results.mkdir(parents=True, exist_ok=True)
     for name in KEPT:
         shutil.copyfile(run / name, results / name)
     return run, json.loads((run / "summary.json").read_text())
 
 
-def _finished(run: Path) -> bool:
+def _finished(run: Path, config: str) -> bool:
+    """Whether this very configuration was run to its end."""
     summary = run / "summary.json"
-    return summary.exists() and json.loads(summary.read_text())["status"] == "finished"
+    if not summary.exists() or (run / "config.json").read_text() != config:
+        return False
+    return json.loads(summary.read_text())["status"] == "finished"
+
+
+def slope(rows: Sequence[dict[str, Any]], x: str, y: str) -> float:
+    """Of ln y against ln x over the rows of a table."""
+    logs = np.log([[float(row[x]), float(row[y])] for row in rows])
+    return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])
 
 
 def write_table(path: Path, rows: Sequence[dict[str, Any]]) -> None:

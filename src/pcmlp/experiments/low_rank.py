@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from pcmlp import finite, framework
 from pcmlp.cover import Cover, Mixture
-from pcmlp.experiments.kept import SEEDS, arguments, kept_run, write_table
+from pcmlp.experiments.kept import SEEDS, arguments, kept_run, slope, write_table
 from pcmlp.models import LinearMDP
 from pcmlp.planners import FinitePolicy, ValueIteration
 from pcmlp.runs.build import build
@@ -85,21 +85,21 @@ def likelihood_error(places: argparse.Namespace) -> None:
                 "found_the_truth": float(np.mean(errors == 0)),
             }
         )
-    slope = np.polyfit(np.log([r["samples"] for r in rows]), np.log([r["mean_error"] for r in rows]), 1)[0]
+    degree = slope(rows, "samples", "mean_error")
+    rows = [{**row, "log_log_slope": degree, "members": members, "delta": DELTA, "runs": RUNS} for row in rows]
     write_table(places.results / NAME / "likelihood_error.csv", rows)
-    print(f"|Upsilon| = {members}, delta = {DELTA}, {RUNS} runs; log-log slope of the mean error: {slope:.2f}")
 
 
 def best_policies(places: argparse.Namespace) -> None:
     """The exact value of each seed's best policy of the cover against the exact optimum."""
+    _, algo = build(resolve(NAME, "pcmlp-linear"))
+    mdp = algo.world.mdp
+    planner = ValueIteration()
+    best, _ = planner.plan(jr.key(0), mdp, planner.init(jr.key(0), mdp))
+    optimum = float(finite.value(mdp, best.probabilities()))
     rows = []
     for label, (algo_name, settings) in {"pcmlp-linear": ("pcmlp-linear", ()), **CONTROLS}.items():
         run, _ = kept_run(places, NAME, NAME, label, algo=algo_name, steps=50_000, settings=settings)
-        _, algo = build(resolve(NAME, "pcmlp-linear"))
-        mdp = algo.world.mdp
-        planner = ValueIteration()
-        best, _ = planner.plan(jr.key(0), mdp, planner.init(jr.key(0), mdp))
-        optimum = float(finite.value(mdp, best.probabilities()))
         values = exact_values(mdp, load_policies(run))
         rows.append(
             {

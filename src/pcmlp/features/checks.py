@@ -1,4 +1,7 @@
-"""The one assumption on phi, checked before anything is compiled: |phi(s, a)| <= 1 over the task's states."""
+"""The one assumption on phi, checked before anything is compiled: |phi(s, a)| <= 1 over the task's states.
+
+paper: everywhere / here: on the task's box, which Gaussian noise can leave by a little.
+"""
 
 import itertools
 

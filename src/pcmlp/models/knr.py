@@ -29,6 +29,7 @@ class KNR(AbstractModel):
     features: Features
     sigma: float
     radius: float  # F
+    # paper: SGD / here: any of three, by default exact least squares, which needs fewer samples
     method: Literal["exact", "sgd", "sgd-corrected"] = eqx.field(static=True, default="exact")
 
     @staticmethod
@@ -73,10 +74,10 @@ def project(W: Float[Array, "s d"], radius: float) -> Float[Array, "s d"]:
     return W * jnp.minimum(1.0, radius / jnp.maximum(jnp.linalg.norm(W), 1e-30))
 
 
-def state_bound(
+def target_bound(
     radius: float, sigma: float, size: int, samples: Float[Array, ""] | float, delta: float
 ) -> Float[Array, ""]:
-    """B with |s'_i| <= B for all M samples with probability 1 - delta.
+    """B with |s'_i| <= B for all M samples with probability 1 - delta/2: `theory.state_bound` at half of delta.
 
     paper: sigma sqrt(d_s ln(2 d_s M / delta)) / here: sqrt(2 ...), as the Gaussian tail exp(-t^2 / 2 sigma^2) needs.
     """
@@ -99,7 +100,7 @@ def averaged_sgd(
     paper: the step has F^2 in it, with which the lemma is false for F far from 1 / here: that, or F if `corrected`.
     """
     samples = jnp.maximum(jnp.sum(valid, dtype=jnp.float32), 1.0)
-    bound = state_bound(radius, sigma, target.shape[1], samples, _FAILURE)
+    bound = target_bound(radius, sigma, target.shape[1], samples, _FAILURE)
     rate = (radius if corrected else radius**2) / ((radius + bound) * jnp.sqrt(samples))
     order = jr.permutation(key, phi.shape[0])
 

@@ -2,8 +2,8 @@
 
     P(s' | s, a) = n(s, a, s') / n(s, a),   and P(s | s, a) = 1 where n(s, a) = 0
 
-An unvisited pair predicts staying where it is: the likelihood does not care, and so nothing but the bonus is
-optimistic about what has not been tried.
+paper: any maximiser of the likelihood / here: an unvisited pair, of which the likelihood says nothing, predicts staying
+where it is, so that nothing but the bonus is optimistic about what has not been tried.
 """
 
 import jax

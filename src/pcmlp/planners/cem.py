@@ -20,7 +20,8 @@ class CEM(AbstractShooter):
     iterations: int = eqx.field(static=True, default=4)
     elites: int = eqx.field(static=True, default=20)
     noise_std: float = 1.0  # of the first sample, in units of half the action range
-    # Independent noise averages out over a plan; correlated noise holds a direction long enough to get somewhere.
+    # paper: independent noise (MPPI) / here: independent noise averages out over a plan,
+    # correlated noise holds a direction long enough to get somewhere.
     correlation: float = 0.8  # of the noise at two consecutive steps, in [0, 1)
     particles: int = eqx.field(static=True, default=1)
 

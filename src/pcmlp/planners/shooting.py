@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Key
 from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Box, Metrics, State
 
 Plan = Float[Array, "length action"]
+_WORST = -1e9
 
 
 def plan_returns(
@@ -18,7 +19,8 @@ def plan_returns(
 ) -> Float[Array, " n"]:
     """The return of each plan from `state` in `mdp`, averaged over `particles` draws of its noise.
 
-    All plans meet the same noise: what differs between their returns is then the plans' doing.
+    paper: plans are judged in the model's mean / here: in its noise, the same for all of them, so that what differs
+    between their returns is the plans' doing. A plan that a wrong model sends to infinity is worse than any other.
     """
 
     def one(plan: Plan, keys: Key[Array, " length"]) -> Float[Array, ""]:
@@ -34,8 +36,8 @@ def plan_returns(
         return total
 
     keys = jr.split(key, (particles, plans.shape[1]))
-    returns = jax.vmap(lambda k: jax.vmap(one, in_axes=(0, None))(plans, k))(keys)
-    return jnp.mean(returns, axis=0)
+    returns = jnp.mean(jax.vmap(lambda k: jax.vmap(one, in_axes=(0, None))(plans, k))(keys), axis=0)
+    return jnp.where(jnp.isfinite(returns), returns, _WORST)
 
 
 class AbstractShooter(eqx.Module):
@@ -50,7 +52,10 @@ class AbstractShooter(eqx.Module):
 
 
 class ShootingPolicy(AbstractPolicy):
-    """Plays a plan's first action, then refines the rest from where that led (receding horizon)."""
+    """Plays a plan's first action, then refines the rest from where that led (receding horizon).
+
+    paper: a policy of H steps / here: a plan looks `plan_length` steps ahead, however much of the episode is left.
+    """
 
     shooter: AbstractShooter
     mdp: MDP  # what it plans in: the world itself, or an imagination of some iteration

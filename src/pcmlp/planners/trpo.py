@@ -73,7 +73,8 @@ class TRPO(AbstractPlanner):
         critic = MLP.of(critic_key, (size, *self.value_sizes, 1), "tanh")
         units = Normaliser(0.5 * (self.states.high + self.states.low), 0.5 * (self.states.high - self.states.low))
         actor = GaussianHead.of(actor_key, size, self.actions.size, sizes=self.policy_sizes)
-        return ActorCritic(actor, critic, optax.adam(self.value_rate).init(critic), units, self.actions, jnp.ones(()))
+        critic_state = optax.adam(self.value_rate).init(eqx.filter(critic, eqx.is_array))
+        return ActorCritic(actor, critic, critic_state, units, self.actions, jnp.ones(()))
 
     def plan(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> tuple[ActorCritic, Metrics]:
         assert isinstance(policy, ActorCritic)
@@ -139,7 +140,9 @@ class TRPO(AbstractPlanner):
         length = jnp.sqrt(2.0 * self.kl_bound / jnp.maximum(direction @ fisher(direction), _TINY))
 
         # line search: all candidates at once, the longest that gains and stays in the region
-        candidates = jax.vmap(lambda s: theta + s * length * direction)(0.5 ** jnp.arange(_CANDIDATES, dtype=jnp.float32))
+        candidates = jax.vmap(lambda s: theta + s * length * direction)(
+            0.5 ** jnp.arange(_CANDIDATES, dtype=jnp.float32)
+        )
         gains = jax.vmap(surrogate)(candidates) - surrogate(theta)
         distances = jax.vmap(divergence)(candidates)
         good = (gains > 0) & (distances <= 1.5 * self.kl_bound)

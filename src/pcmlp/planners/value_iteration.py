@@ -14,7 +14,10 @@ from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Metrics
 
 
 class FinitePolicy(AbstractPolicy):
-    """An action for each time step and state, and a uniform one with probability `epsilon`."""
+    """An action for each time step and state, and a uniform one with probability `epsilon`.
+
+    paper: policies map states to actions / here: of each time step, as the best of a finite horizon does.
+    """
 
     action: Int[Array, "H S"]
     epsilon: Float[Array, ""]
@@ -49,7 +52,8 @@ class ValueIteration(AbstractPlanner):
         return FinitePolicy(jnp.zeros((mdp.horizon, num_states), int), jnp.ones(()), num_actions)
 
     def plan(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> tuple[FinitePolicy, Metrics]:
-        """Ties are broken at random: a planner that sees no difference must not prefer the first action."""
+        """paper: any maximiser / here: ties, up to `tolerance`, are broken at random, because a planner that sees no
+        difference must not prefer the first action."""
         reward, go_on = tables(mdp)
         num_states, num_actions = reward.shape
 

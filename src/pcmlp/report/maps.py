@@ -61,7 +61,7 @@ def _pairs(records: Sequence[Record]) -> Figure:
             axes.set_yticks(range(num_actions))
         axes.tick_params(labelsize=8)
         axes.spines[:].set_visible(False)
-    panels[-1].set_xlabel("state (grey: never visited)")
+    panels[-1].set_xlabel("state (grey: not visited in these iterations)")
     if num_states <= _MANY_CELLS:
         panels[-1].set_xticks(range(0, num_states, max(1, num_states // 12)))
     assert image is not None

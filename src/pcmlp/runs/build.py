@@ -37,7 +37,7 @@ _FEATURE_POINTS = 500  # what the units and bandwidth of Fourier features are re
 def build(config: RunConfig) -> tuple[Task, PCMLP]:
     task = build_task(config)
     features = build_features(config, task)
-    try:
+    try:  # PCMLP checks this as well; here the line can name the settings
         check_norm(features, task.world.states, task.world.actions)
     except ConfigError as error:
         raise ConfigError(f"{_shown('features', config.features)}: {error}") from error

@@ -19,12 +19,7 @@ from pcmlp.runs.build import build
 from pcmlp.runs.config import from_json
 from pcmlp.types import AbstractPolicy, ConfigError
 
-
-@eqx.filter_jit
-@eqx.filter_vmap(in_axes=(eqx.if_array(0),))
-def best_policies(learner: framework.Learner) -> AbstractPolicy:
-    """For each seed, the best policy of its cover."""
-    return learner.best()
+best_policies = eqx.filter_jit(framework.Learner.best)  # for each seed, the best policy of its cover
 
 
 def save_policies(folder: Path, policies: AbstractPolicy, seeds: Sequence[int], chosen: Sequence[int]) -> None:

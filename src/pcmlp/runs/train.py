@@ -118,6 +118,7 @@ class Run:
 
     def evaluate(self) -> np.ndarray:
         """Returns of the best policies, [seeds, episodes]; anew only when one of them is another policy."""
+        assert self.learner is not None
         chosen = self.best_index()
         if self._returns is None or self._judged is None or not np.array_equal(chosen, self._judged):
             keys = jax.vmap(lambda key: jr.fold_in(key, _EVALUATION))(self.keys)

@@ -8,6 +8,8 @@ from pcmlp.types import ConfigError
 
 Check = tuple[str, Any, bool, str]  # key, value, whether it is good, the remedy
 
+_LARGEST = 1e6  # of a scale: beyond it the bonus is at its cap everywhere, or never there
+_MOST_EPISODES = 100_000
 _LARGEST_SEED = 2**32 - 1
 _LARGEST_REPLAY = 2**31 - 1  # rows are counted in 32 bits
 
@@ -30,15 +32,18 @@ def _run(config: RunConfig) -> Iterator[Check]:
     horizon = config.task.horizon
     yield "task.horizon", horizon, horizon >= 1, "an episode has at least 1 step; give 1 or more"
     yield "steps", config.steps, config.steps <= _LARGEST_REPLAY, f"give at most {_LARGEST_REPLAY}"
-    yield "eval_episodes", config.eval_episodes, config.eval_episodes >= 1, "give 1 or more"
+    episodes = config.eval_episodes
+    yield "eval_episodes", episodes, 1 <= episodes <= _MOST_EPISODES, f"give 1 to {_MOST_EPISODES}"
 
 
 def _algorithm(config: RunConfig) -> Iterator[Check]:
     K, M, horizon = config.samples_per_policy, config.fit_samples, config.task.horizon
     assert K is not None
     yield "bonus_scale", config.bonus_scale, config.bonus_scale >= 0, "give 0 (no bonus) or more"
+    yield "bonus_scale", config.bonus_scale, config.bonus_scale <= _LARGEST, f"give at most {_LARGEST:g}"
     yield "ridge", config.ridge, config.ridge > 0, "the covariance must be invertible; give a number above 0"
     yield "ridge", config.ridge, config.ridge >= 1e-6, "too small for 32-bit numbers; give 1e-6 or more"
+    yield "ridge", config.ridge, config.ridge <= _LARGEST, f"give at most {_LARGEST:g}"
     yield "samples_per_policy", K, K >= 1, "give 1 or more"
     whole = f"less than one episode of {horizon} steps; give {horizon} or more, or draws=iid"
     yield "samples_per_policy", K, config.draws == "iid" or horizon <= K, whole

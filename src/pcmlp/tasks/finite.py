@@ -134,6 +134,8 @@ def load_class(path: str) -> np.ndarray:
         loaded = np.load(path, allow_pickle=False)
         if not isinstance(loaded, np.ndarray):
             raise ValueError("an archive of several arrays")
+        if not np.isrealobj(loaded):
+            raise ValueError("complex numbers")
         return loaded.astype(np.float32)
     except (OSError, ValueError) as error:
         raise ConfigError(

@@ -40,17 +40,20 @@ class GoalReward(eqx.Module):
         return 0.99 * inside.astype(jnp.float32) + 0.01 * (1.0 - jnp.mean(action**2))
 
 
+_FRICTION = 0.7
+
+
 class Sticky(eqx.Module):
     """phi(s, a) = (s / units, grip(a)) / C: linear in the state and in what the actuators let through.
 
-    grip(a) = sign(a) max(|a| - 1/2, 0) / (1/2): nothing happens below half throttle.
+    grip(a) = sign(a) max(|a| - 0.7, 0) / 0.3: nothing happens below seven tenths of full throttle.
     """
 
     units: Float[Array, " s"]
     scale: float  # 1/C
 
     def __call__(self, state: Float[Array, " s"], action: Float[Array, " a"]) -> Float[Array, " d"]:
-        grip = 2.0 * jnp.sign(action) * jnp.maximum(jnp.abs(action) - 0.5, 0.0)
+        grip = jnp.sign(action) * jnp.maximum(jnp.abs(action) - _FRICTION, 0.0) / (1.0 - _FRICTION)
         return self.scale * jnp.concatenate([state / self.units, grip])
 
 
@@ -93,6 +96,8 @@ class DoubleWell:
 
     def build(self) -> Task:
         _check(self.horizon, self.sigma)
+        if not 0 < self.dt <= 1:
+            raise ConfigError(f"task.dt={self.dt}: a time step; give a number above 0 and up to 1")
         states = Box.of(2.0, 2)
         features = Polynomial.of(states, Box.of(1.0, 1), degree=3)
         force = {(1, 0, 0): 1.0, (3, 0, 0): -1.0, (0, 1, 0): -0.1, (0, 0, 1): 0.25}  # in powers of p, v, a

@@ -1,0 +1,138 @@
+"""Networks, Gaussian heads and normalisers as records of arrays (paper: section 6 and the tables of appendix D).
+
+    net        h_0 = x,  h_k = act(h_{k-1} W_k + b_k),  y = h_last W + b
+    Gaussian   a ~ N(mean(s), diag(exp(2 log_std))), log_std the same for every s
+    normaliser x -> (x - mean) / std
+
+Nothing but arrays changes, so a network goes through `jit`, `vmap`, `scan` and an optimiser as it is. All are functions
+of one input. Weights are [inputs, outputs]: under `vmap` a layer is then one product with no transposed copy.
+"""
+
+import math
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import optax
+from jaxtyping import Array, Bool, Float, Key, PyTree
+
+from pcmlp.types import ConfigError
+
+Activation = Literal["relu", "tanh"]
+_GAIN = {"relu": 2.0, "tanh": 1.0}  # 1 / E[act'(x)^2], at small x for tanh: a layer keeps the scale of its input
+
+
+class MLP(eqx.Module):
+    weights: tuple[Float[Array, "_ _"], ...]
+    biases: tuple[Float[Array, " _"], ...]
+    activation: Activation = eqx.field(static=True)
+
+    @staticmethod
+    def of(
+        key: Key[Array, ""], sizes: tuple[int, ...], activation: Activation, *, last: float = 1.0, bias: float = 0.0
+    ) -> "MLP":
+        """Gaussian weights of variance gain / inputs (He et al. 2015), the last layer's times `last`^2; biases of std
+        `bias`.
+
+        Not orthogonal: that takes a QR factorisation for each layer, which `linalg` says not to vmap.
+        """
+        if len(sizes) < 2 or min(sizes) < 1:
+            raise ConfigError(f"a network of sizes {sizes}: give at least an input and an output, all 1 or more")
+        weight_keys, bias_keys = jr.split(key, (2, len(sizes) - 1))
+        pairs = list(zip(sizes[:-1], sizes[1:], strict=True))
+        std = [math.sqrt(_GAIN[activation] / i) for i, _ in pairs[:-1]] + [last / math.sqrt(pairs[-1][0])]
+        weights = tuple(s * jr.normal(k, pair) for s, k, pair in zip(std, weight_keys, pairs, strict=True))
+        biases = tuple(bias * jr.normal(k, (o,)) for k, (_, o) in zip(bias_keys, pairs, strict=True))
+        return MLP(weights, biases, activation)
+
+    def hidden(self, x: Float[Array, " i"], precision: str | None = None) -> Float[Array, " h"]:
+        """The last hidden layer. Where a GPU's shortened products (TF32) are not enough, precision="highest"."""
+        act = jax.nn.relu if self.activation == "relu" else jnp.tanh
+        for W, b in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            x = act(jnp.matmul(x, W, precision=precision) + b)
+        return x
+
+    def __call__(self, x: Float[Array, " i"], precision: str | None = None) -> Float[Array, " o"]:
+        return jnp.matmul(self.hidden(x, precision), self.weights[-1], precision=precision) + self.biases[-1]
+
+
+class Gaussian(eqx.Module):
+    """N(mean, diag(exp(2 log_std)))."""
+
+    mean: Float[Array, " a"]
+    log_std: Float[Array, " a"]
+
+    def sample(self, key: Key[Array, ""]) -> Float[Array, " a"]:
+        return self.mean + jnp.exp(self.log_std) * jr.normal(key, self.mean.shape)
+
+    def log_prob(self, x: Float[Array, " a"]) -> Float[Array, ""]:
+        z = (x - self.mean) * jnp.exp(-self.log_std)
+        return -jnp.sum(0.5 * z**2 + self.log_std + 0.5 * math.log(2 * math.pi))
+
+    def entropy(self) -> Float[Array, ""]:
+        return jnp.sum(self.log_std + 0.5 * (1.0 + math.log(2 * math.pi)))
+
+    def kl(self, other: "Gaussian") -> Float[Array, ""]:
+        """KL(self | other), written so that small ones do not drown in the rounding of terms that cancel."""
+        ratio = 2.0 * (self.log_std - other.log_std)
+        z = (self.mean - other.mean) * jnp.exp(-other.log_std)
+        return 0.5 * jnp.sum(jnp.expm1(ratio) - ratio + z**2)
+
+
+class GaussianHead(eqx.Module):
+    """A Gaussian for each input: what a stochastic policy is made of."""
+
+    net: MLP
+    log_std: Float[Array, " a"]
+
+    @staticmethod
+    def of(
+        key: Key[Array, ""], inputs: int, outputs: int, *, sizes: tuple[int, ...] = (32, 32), std: float = 1.0
+    ) -> "GaussianHead":
+        """Means near 0 at first, whatever the input: the first policy is noise and prefers nothing."""
+        if not std > 0:
+            raise ConfigError(f"policy.std={std}: give a positive number")
+        net = MLP.of(key, (inputs, *sizes, outputs), "tanh", last=0.01)
+        return GaussianHead(net, jnp.full(outputs, math.log(std), jnp.float32))
+
+    def __call__(self, x: Float[Array, " i"]) -> Gaussian:
+        return Gaussian(self.net(x), self.log_std)
+
+
+class Normaliser(eqx.Module):
+    """Units for vectors. It moves only when it is fitted again: a frozen one is one that nobody refits."""
+
+    mean: Float[Array, " n"]
+    std: Float[Array, " n"]
+
+    @staticmethod
+    def identity(size: int) -> "Normaliser":
+        return Normaliser(jnp.zeros(size), jnp.ones(size))
+
+    @staticmethod
+    def fit(x: Float[Array, "m n"], valid: Bool[Array, " m"], floor: Float[Array, " n"] | None = None) -> "Normaliser":
+        """From the rows that are `valid`. A std below `floor` becomes that; without one, a coordinate that does not
+        vary has no unit and keeps 1: a tiny std would make noise of its first change."""
+        count = jnp.maximum(jnp.sum(valid, dtype=jnp.float32), 1.0)
+        mean = jnp.sum(jnp.where(valid[:, None], x, 0.0), axis=0) / count
+        std = jnp.sqrt(jnp.sum(jnp.where(valid[:, None], (x - mean[None, :]) ** 2, 0.0), axis=0) / count)
+        if floor is None:
+            return Normaliser(mean, jnp.where(std > 1e-6 * (1.0 + jnp.abs(mean)), std, 1.0))
+        return Normaliser(mean, jnp.maximum(std, floor))
+
+    def __call__(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
+        return (x - self.mean) / self.std
+
+    def inverse(self, z: Float[Array, " n"]) -> Float[Array, " n"]:
+        return self.mean + self.std * z
+
+
+def descend(
+    optimiser: optax.GradientTransformation, gradient: PyTree, state: PyTree, params: PyTree
+) -> tuple[PyTree, PyTree]:
+    """One step of an optimiser: the new parameters and its new state."""
+    with jax.numpy_dtype_promotion("standard"):  # optax counts its steps in integers and raises floats to them
+        update, state = optimiser.update(gradient, state, params)
+    return optax.apply_updates(params, update), state
