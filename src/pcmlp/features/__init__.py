@@ -4,5 +4,15 @@ from pcmlp.features.checks import check_norm, feature_dim
 from pcmlp.features.fourier import Fourier, median_bandwidth
 from pcmlp.features.one_hot import OneHot, Table
 from pcmlp.features.polynomial import Polynomial
+from pcmlp.features.random_network import RandomNetwork
 
-__all__ = ["Fourier", "OneHot", "Polynomial", "Table", "check_norm", "feature_dim", "median_bandwidth"]
+__all__ = [
+    "Fourier",
+    "OneHot",
+    "Polynomial",
+    "RandomNetwork",
+    "Table",
+    "check_norm",
+    "feature_dim",
+    "median_bandwidth",
+]

@@ -1,0 +1,114 @@
+"""An ensemble: members are single models, they agree where there were data and not elsewhere."""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from pcmlp.models.ensemble import Ensemble
+from pcmlp.models.neural import Fitting
+from pcmlp.replay import Replay
+from pcmlp.types import ConfigError, Transitions
+
+MEMBERS, STEPS = 4, 200
+
+
+def wave(n=300, seed=0):
+    """s' = s + 0.1 sin(3 s) + 0.05 a for s in [-1, 1], in episodes of one step."""
+    rng = np.random.default_rng(seed)
+    state, action = (rng.uniform(-1, 1, (n, 1)).astype(np.float32) for _ in range(2))
+    after = state + 0.1 * np.sin(3 * state) + 0.05 * action
+    columns = (state, action, np.zeros(n, np.float32), after)
+    yes = jnp.ones(n, bool)
+    return Transitions(*(jnp.asarray(x) for x in columns), ~yes, yes, yes)
+
+
+DATA = wave()
+TRACES = []
+
+
+@jax.jit
+def fit(model, key, data):
+    TRACES.append(1)
+    return model.fit(key, data)
+
+
+@pytest.fixture(scope="module")
+def untrained():
+    fitting = Fitting(steps=STEPS, unroll=1, batch=64)
+    return jax.jit(lambda k: Ensemble.of(k, MEMBERS, 1, 1, sizes=(32, 32), fitting=fitting))(jr.key(0))
+
+
+@pytest.fixture(scope="module")
+def fitted(untrained):
+    return fit(untrained, jr.key(1), DATA)
+
+
+def test_a_member_is_a_model_trained_alone(untrained, fitted):
+    keys = jr.split(jr.key(1), MEMBERS)
+    alone, metrics = jax.jit(lambda m, k: m.train(k, Replay(DATA, jnp.zeros((), int))))(untrained.member(2), keys[2])
+    at = DATA.state[:50], DATA.action[:50]
+    np.testing.assert_allclose(jax.vmap(fitted[0].member(2).mean)(*at), jax.vmap(alone.mean)(*at), atol=1e-4)
+    assert float(metrics["model_loss"]) == pytest.approx(float(fitted[1]["model_loss"]), rel=0.5)
+
+
+def test_members_start_apart_and_see_their_own_windows(untrained, fitted):
+    for model in (untrained, fitted[0]):
+        weights = np.asarray(model.members.net.weights[0])
+        assert weights.shape == (MEMBERS, 2, 32)
+        assert all((weights[i] != weights[j]).any() for i in range(MEMBERS) for j in range(i))
+    # The same first weights part all the same: only the windows differ.
+    twins = jax.tree.map(lambda x: jnp.stack([x[0]] * MEMBERS), untrained)
+    grown, _ = fit(twins, jr.key(1), DATA)
+    weights = np.asarray(grown.members.net.weights[0])
+    assert (weights[0] != weights[1]).any()
+
+
+def test_it_learns(untrained, fitted):
+    """The mean error falls at least 5-fold."""
+
+    def error(model):
+        means = jax.vmap(model.means)(DATA.state, DATA.action)
+        return float(jnp.mean(jnp.abs(means - DATA.next_state[:, None, :])))
+
+    assert error(fitted[0]) < error(untrained) / 5
+
+
+def test_a_call_is_one_of_the_members(fitted):
+    model, _ = fitted
+    state, action = jnp.array([0.3]), jnp.array([-0.2])
+    means = np.asarray(model.means(state, action))
+    for i in range(MEMBERS):
+        np.testing.assert_allclose(means[i], model.member(i).mean(state, action), atol=1e-6)
+    calls = np.asarray(jax.vmap(lambda k: model(k, state, action))(jr.split(jr.key(0), 400)))
+    which = np.argmin(np.abs(calls - means.T), axis=1)
+    np.testing.assert_allclose(calls[:, 0], means[which, 0], atol=1e-6)
+    assert (np.bincount(which, minlength=MEMBERS) > 60).all()  # 100 each on average
+
+
+def test_disagreement_is_the_spread_in_units_of_a_difference(fitted):
+    model, _ = fitted
+    state, action = jnp.array([1.9]), jnp.array([0.5])
+    differences = [np.asarray(model.member(i).difference(state, action)) for i in range(MEMBERS)]
+    by_hand = np.linalg.norm(np.std(differences, axis=0) / np.asarray(model.member(0).change.std))
+    assert float(model.disagreement(state, action)) == pytest.approx(float(by_hand), rel=1e-4)
+
+
+def test_members_agree_where_the_data_are(fitted):
+    """At least 4 times less inside than at 3 to 4 times the data's reach."""
+    model, _ = fitted
+    inside = jax.vmap(model.disagreement)(DATA.state[:100], DATA.action[:100])
+    outside = jax.vmap(model.disagreement)(jnp.linspace(3.0, 4.0, 20)[:, None], DATA.action[:20])
+    assert float(jnp.mean(outside)) > 4 * float(jnp.mean(inside))
+
+
+def test_fitting_again_is_the_same_trace(fitted):
+    before = len(TRACES)
+    fit(fitted[0], jr.key(2), DATA)
+    assert len(TRACES) == before
+
+
+def test_no_members_are_refused():
+    with pytest.raises(ConfigError, match="model.members=0"):
+        Ensemble.of(jr.key(0), 0, 1, 1)

@@ -1,0 +1,162 @@
+"""Random network features: their norm, that they stay as they are, and a bonus that falls where data have been."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from pcmlp.bonus import elliptical_bonus, second_moment
+from pcmlp.features import RandomNetwork, check_norm, feature_dim
+from pcmlp.features.checks import largest_norm
+from pcmlp.types import Box, ConfigError, Transitions
+
+STATES = Box(jnp.array([-1.2, -0.07]), jnp.array([0.6, 0.07]))  # mountain-car's
+ACTIONS = Box.of(1.0, 1)
+SIZES = (100, 100)
+BOTH = ["of", "fitted"]
+
+
+def near_the_start(n=400, seed=0):
+    """What random actions see of a mountain car: the bottom of its valley."""
+    rng = np.random.default_rng(seed)
+    state = rng.normal([-0.5, 0.0], [0.1, 0.008], (n, 2)).astype(np.float32)
+    action = rng.uniform(-1, 1, (n, 1)).astype(np.float32)
+    no = jnp.zeros(n, bool)
+    columns = (state, action, np.zeros(n, np.float32), state)
+    return Transitions(*(jnp.asarray(x) for x in columns), no, no, jnp.ones(n, bool))
+
+
+DATA = near_the_start()
+
+
+@eqx.filter_jit
+def boxed(key):
+    return RandomNetwork.of(key, STATES, ACTIONS, sizes=SIZES)
+
+
+@eqx.filter_jit
+def fitted(key, data, **options):
+    return RandomNetwork.fitted(key, data, sizes=SIZES, **options)
+
+
+@pytest.fixture(scope="module")
+def features():
+    return {"of": boxed(jr.key(0)), "fitted": fitted(jr.key(0), DATA)}
+
+
+def norms(phi, data):
+    return np.linalg.norm(jax.vmap(phi)(data.state, data.action), axis=1)
+
+
+def test_phi_is_its_formula(features):
+    phi = features["of"]
+    x = (np.array([0.1, 0.02, 0.5]) - [-0.3, 0, 0]) / (np.array([1.8, 0.14, 2]) / 12**0.5)
+    for W, b in zip(phi.net.weights[:-1], phi.net.biases[:-1], strict=True):
+        x = np.maximum(x @ np.asarray(W) + np.asarray(b), 0)
+    actual = phi(jnp.array([0.1, 0.02]), jnp.array([0.5]))
+    np.testing.assert_allclose(actual, float(phi.scale) * x, atol=1e-5)
+    assert feature_dim(phi, STATES, ACTIONS) == SIZES[-1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_norm_is_at_most_1_over_the_box(seed):
+    """And close to it somewhere: 1 over the slack of 1.02."""
+    phi = boxed(jr.key(seed))
+    check_norm(phi, STATES, ACTIONS)
+    assert float(largest_norm(phi, STATES, ACTIONS)) == pytest.approx(1 / 1.02, abs=0.005)
+
+
+def test_the_norm_is_at_most_1_over_a_box_of_many_dimensions():
+    """Corners are too many to list: 5,000 random ones do not exceed what the gradients found."""
+    states, actions = Box.of(3.0, 30), Box.of(0.4, 6)
+    phi = RandomNetwork.of(jr.key(0), states, actions, sizes=SIZES, norm=0.5)
+    signs = jnp.asarray(np.random.default_rng(0).choice([-1.0, 1.0], (5000, 36)), jnp.float32)
+    found = jnp.linalg.norm(jax.vmap(phi)(3.0 * signs[:, :30], 0.4 * signs[:, 30:]), axis=1)
+    assert 0.3 < float(jnp.max(found)) <= 0.5
+
+
+def test_the_norm_over_the_first_data_leaves_a_margin(features):
+    """And one constant scales every point, far ones too."""
+    half, tenth = features["fitted"], fitted(jr.key(0), DATA, margin=1.0, norm=0.1)
+    assert norms(half, DATA).max() == pytest.approx(0.5, rel=1e-5)
+    assert norms(tenth, DATA).max() == pytest.approx(0.1, rel=1e-5)
+    for s in (*DATA.state[:3], jnp.array([40.0, -3.0])):
+        np.testing.assert_allclose(tenth(s, jnp.zeros(1)), 0.2 * half(s, jnp.zeros(1)), rtol=1e-4)
+
+
+def test_padding_does_not_count():
+    padded = eqx.tree_at(
+        lambda d: (d.state, d.valid), DATA, (DATA.state.at[300:].set(1e3), DATA.valid.at[300:].set(False))
+    )
+    phi, first = fitted(jr.key(0), padded), jax.tree.map(lambda x: x[:300], DATA)
+    np.testing.assert_allclose(phi.normaliser.mean[:2], np.mean(np.asarray(first.state), axis=0), rtol=1e-4)
+    assert norms(phi, first).max() == pytest.approx(0.5, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_outside_the_norm_grows_at_most_linearly(features, name):
+    """|phi(x) - phi(y)| <= scale |W_1| |W_2| |x - y|, and nothing is clipped."""
+    phi = features[name]
+    spectral = np.prod([np.linalg.norm(np.asarray(W), 2) for W in phi.net.weights[:-1]])
+    x, y = DATA.state[0], jnp.array([40.0, -3.0])
+    change = float(jnp.linalg.norm(phi(y, jnp.zeros(1)) - phi(x, jnp.zeros(1))))
+    distance = float(jnp.linalg.norm((y - x) / phi.normaliser.std[:2]))
+    assert 1.0 < change <= float(phi.scale) * spectral * distance * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_phi_is_not_homogeneous(features, name):
+    """Twice as far from the normaliser's mean is another direction of phi; without biases it would be the same."""
+
+    def cosine(phi):
+        mean, std = phi.normaliser.mean, phi.normaliser.std
+        one, two = (phi(mean[:2] + t * std[:2], mean[2:] + t * std[2:]) for t in (0.5, 1.5))
+        return float(jnp.sum(one * two) / (jnp.linalg.norm(one) * jnp.linalg.norm(two)))
+
+    phi = features[name]
+    rays = eqx.tree_at(lambda p: p.net.biases, phi, jax.tree.map(jnp.zeros_like, phi.net.biases))
+    assert cosine(rays) == pytest.approx(1.0, abs=1e-5)
+    assert cosine(phi) < 0.97
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_the_bonus_falls_where_data_have_been_and_not_elsewhere(features, name):
+    """15 policies that all stayed at the bottom of the valley, ridge 1e-3: there the bonus falls 6-fold or more (17
+    and 8), near the goal half as much or less (2.5 and 3.3)."""
+    phi = features[name]
+    ridge = 1e-3 * jnp.eye(SIZES[-1])
+    before, after = (elliptical_bonus(phi, ridge + n * second_moment(phi, DATA), 1.0, 1e9) for n in (0.0, 15.0))
+    action = jnp.zeros(1)
+
+    def fall(states):
+        return float(jnp.mean(jax.vmap(lambda s: before(s, action) / after(s, action))(states)))
+
+    goal = jnp.array([[0.45, 0.03], [0.5, 0.05]])
+    assert fall(DATA.state[:50]) > 6
+    assert fall(goal) < 0.5 * fall(DATA.state[:50])
+
+
+def test_phi_is_frozen_and_seeds_differ():
+    """It is arrays only, so a stage may carry it, and `vmap` makes one for each seed; later data cannot reach it."""
+    made = jax.jit(jax.vmap(lambda k: fitted(k, DATA)))(jr.split(jr.key(0), 2))
+    assert all(eqx.is_array(leaf) for leaf in jax.tree.leaves(made))
+    alone = fitted(jr.split(jr.key(0), 2)[1], DATA)
+    for x, y in zip(jax.tree.leaves(made), jax.tree.leaves(alone), strict=True):
+        np.testing.assert_allclose(x[1], y, atol=1e-5)
+    assert (np.asarray(made.net.weights[0][0]) != np.asarray(made.net.weights[0][1])).any()
+    with pytest.raises(AttributeError):
+        alone.normaliser = made.normaliser
+
+
+def test_bad_input():
+    endless = Box(jnp.array([-jnp.inf, -1.0]), jnp.array([jnp.inf, 1.0]))
+    with pytest.raises(ConfigError, match="has no bound"):
+        RandomNetwork.of(jr.key(0), endless, ACTIONS)
+    with pytest.raises(ConfigError, match="features.sizes"):
+        RandomNetwork.of(jr.key(0), STATES, ACTIONS, sizes=())
+    with pytest.raises(ConfigError, match="features.norm=2"):
+        RandomNetwork.of(jr.key(0), STATES, ACTIONS, norm=2.0)
+    with pytest.raises(ConfigError, match="features.margin=0.5"):
+        RandomNetwork.fitted(jr.key(0), DATA, margin=0.5)
