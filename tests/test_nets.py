@@ -14,6 +14,17 @@ from pcmlp.nets import MLP, Gaussian, GaussianHead, Normaliser, descend
 from pcmlp.types import ConfigError
 
 RNG = np.random.default_rng(0)
+build, measure = eqx.filter_jit(MLP.of), eqx.filter_jit(Normaliser.fit)
+
+
+@jax.jit
+def hidden(net, x):
+    return jax.vmap(net.hidden)(x)
+
+
+@jax.jit
+def output(net, x):
+    return jax.vmap(net)(x)
 
 
 def f32(*shape):
@@ -26,16 +37,14 @@ def gaussians(size):
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 def test_an_mlp_is_its_formula(activation):
-    net = MLP.of(jr.key(0), (3, 7, 5, 2), activation, bias=0.5)
+    net = build(jr.key(0), (3, 7, 5, 2), activation, bias=0.5)
     x = f32(11, 3)
     act = np.tanh if activation == "tanh" else lambda z: np.maximum(z, 0)
     h = np.asarray(x, np.float64)
     for W, b in zip(net.weights[:-1], net.biases[:-1], strict=True):
         h = act(h @ np.asarray(W) + np.asarray(b))
-    np.testing.assert_allclose(jax.vmap(net.hidden)(x), h, atol=1e-5)
-    np.testing.assert_allclose(
-        jax.vmap(net)(x), h @ np.asarray(net.weights[-1]) + np.asarray(net.biases[-1]), atol=1e-5
-    )
+    np.testing.assert_allclose(hidden(net, x), h, atol=1e-5)
+    np.testing.assert_allclose(output(net, x), h @ np.asarray(net.weights[-1]) + np.asarray(net.biases[-1]), atol=1e-5)
     assert all(eqx.is_array(leaf) for leaf in jax.tree.leaves(net))
 
 
@@ -44,18 +53,18 @@ def test_a_layer_keeps_the_scale_of_its_input(activation):
     """Three layers of 600, inputs of norm sqrt(600) or, where tanh is linear, 0.1 of it: the mean square is kept."""
     size = 600
     unit = 1.0 if activation == "relu" else 0.1
-    net = MLP.of(jr.key(1), (size, size, size, size, 1), activation)
-    hidden = jax.vmap(net.hidden)(unit * f32(50, size))
-    kept = float(jnp.mean(hidden**2)) / unit**2
+    net = build(jr.key(1), (size, size, size, size, 1), activation)
+    kept = np.mean(np.asarray(hidden(net, unit * f32(50, size))) ** 2) / unit**2
     assert kept == pytest.approx(1.0, rel=0.15)
     assert all((np.asarray(b) == 0).all() for b in net.biases)
 
 
 def test_options_of_the_first_weights():
-    net = MLP.of(jr.key(0), (50, 400, 300), "relu", last=0.01, bias=0.3)
-    assert float(jnp.std(net.weights[1])) == pytest.approx(0.01 / 20, rel=0.02)
-    assert float(jnp.std(net.biases[0])) == pytest.approx(0.3, rel=0.1)
-    assert float(jnp.std(net.weights[0])) == pytest.approx((2 / 50) ** 0.5, rel=0.02)
+    net = build(jr.key(0), (50, 400, 300), "relu", last=0.01, bias=0.3)
+    weights, biases = ([np.asarray(x) for x in xs] for xs in (net.weights, net.biases))
+    assert np.std(weights[1]) == pytest.approx(0.01 / 20, rel=0.02)
+    assert np.std(biases[0]) == pytest.approx(0.3, rel=0.1)
+    assert np.std(weights[0]) == pytest.approx((2 / 50) ** 0.5, rel=0.02)
 
 
 @pytest.mark.parametrize("sizes", [(3,), (), (3, 0, 1)])
@@ -94,8 +103,8 @@ def test_a_tiny_kl_is_not_lost_in_rounding():
 def test_the_curvature_of_kl_is_the_fisher_information():
     """1 / std^2 for the mean and 2 for log_std: what a natural gradient needs is finite and exact at p = q."""
     p, _ = gaussians(3)
-    by_mean = jax.hessian(lambda m: p.kl(Gaussian(m, p.log_std)))(p.mean)
-    by_std = jax.hessian(lambda s: p.kl(Gaussian(p.mean, s)))(p.log_std)
+    by_mean = jax.jit(jax.hessian(lambda m: p.kl(Gaussian(m, p.log_std))))(p.mean)
+    by_std = jax.jit(jax.hessian(lambda s: p.kl(Gaussian(p.mean, s))))(p.log_std)
     np.testing.assert_allclose(by_mean, np.diag(np.exp(-2 * np.asarray(p.log_std))), rtol=1e-5)
     np.testing.assert_allclose(by_std, 2 * np.eye(3), rtol=1e-5)
 
@@ -109,13 +118,14 @@ def test_samples_have_the_distribution():
 
 
 def test_a_head_starts_as_noise():
-    head = GaussianHead.of(jr.key(0), 4, 2)
+    make = eqx.filter_jit(GaussianHead.of)
+    head = make(jr.key(0), 4, 2)
     assert [W.shape for W in head.net.weights] == [(4, 32), (32, 32), (32, 2)]
     assert head.net.activation == "tanh"
-    out = jax.vmap(head)(3.0 * f32(50, 4))
+    out = output(head, 3.0 * f32(50, 4))
     np.testing.assert_array_equal(out.log_std, 0.0)
-    assert float(jnp.max(jnp.abs(out.mean))) < 0.1
-    np.testing.assert_allclose(GaussianHead.of(jr.key(0), 4, 2, std=0.3).log_std, np.log(0.3), rtol=1e-6)
+    assert np.abs(out.mean).max() < 0.1
+    np.testing.assert_allclose(make(jr.key(0), 4, 2, std=0.3).log_std, np.log(0.3), rtol=1e-6)
     with pytest.raises(ConfigError, match="policy.std=0"):
         GaussianHead.of(jr.key(0), 4, 2, std=0.0)
 
@@ -124,7 +134,7 @@ def test_a_normaliser_sees_valid_rows_only():
     x = np.asarray(5 + 3 * f32(40, 3)) * np.array([1, 1e-3, 1e3], np.float32)
     valid = RNG.random(40) < 0.5
     padded = np.where(valid[:, None], x, np.nan)
-    units = Normaliser.fit(jnp.asarray(padded), jnp.asarray(valid))
+    units = measure(jnp.asarray(padded), jnp.asarray(valid))
     np.testing.assert_allclose(units.mean, x[valid].mean(0), rtol=1e-5)
     np.testing.assert_allclose(units.std, x[valid].std(0), rtol=1e-5)
     z = jax.vmap(units)(jnp.asarray(x[valid]))
@@ -135,10 +145,10 @@ def test_a_normaliser_sees_valid_rows_only():
 def test_a_coordinate_that_does_not_vary_has_unit_1_or_the_floor():
     x = jnp.concatenate([f32(30, 1), jnp.full((30, 1), 0.7)], axis=1)
     valid = jnp.ones(30, bool)
-    assert Normaliser.fit(x, valid).std[1] == 1.0
-    floored = Normaliser.fit(x, valid, jnp.array([0.1, 0.1]))
+    assert measure(x, valid).std[1] == 1.0
+    floored = measure(x, valid, jnp.array([0.1, 0.1]))
     np.testing.assert_allclose(floored.std, [np.std(np.asarray(x[:, 0])), 0.1], rtol=1e-5)
-    nothing = Normaliser.fit(x, jnp.zeros(30, bool))
+    nothing = measure(x, jnp.zeros(30, bool))
     np.testing.assert_array_equal([nothing.mean, nothing.std], [[0, 0], [1, 1]])
 
 

@@ -10,6 +10,8 @@ moving one would add moments of different phi into one covariance.
 The norm is at most `norm` over the boxes (`of`), or over the first data with a margin (`fitted`). Elsewhere it grows at
 most linearly, |phi(x) - phi(y)| <= scale |W_1| |W_2| |x - y|. The ridge is to be seen against it: phi / 10 with ridge
 lambda has the bonus of phi with ridge 100 lambda, where nothing that was visited matters.
+
+paper: the layer of a randomly initialised network, nothing on its scale or inputs / here: as above.
 """
 
 import equinox as eqx
