@@ -36,4 +36,4 @@ def test_and_rests_without_a_bonus(tmp_path):
 
 
 def test_the_ball_is_swung_over_the_barrier(tmp_path):
-    assert (final_returns(tmp_path, "knr-poly", "pcmlp-knr", 1_600) > 10.0).all()
+    assert (final_returns(tmp_path, "knr-poly", "pcmlp-knr", 800) > 10.0).all()

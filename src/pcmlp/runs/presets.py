@@ -29,7 +29,7 @@ EXPERIMENTS = {
 _LOCK = {"steps": 4_000, "bonus_scale": 0.1, "ridge": 0.01}
 _LOW_RANK = {"steps": 50_000, "bonus_scale": 0.05, "ridge": 0.01, "samples_per_policy": 1_000}
 _KNR = {"steps": 600, "bonus_scale": 0.02, "ridge": 0.01, "samples_per_policy": 40, "eval_episodes": 20}
-_POLY = {"steps": 1_600, "bonus_scale": 0.05, "samples_per_policy": 80}
+_POLY = {"steps": 800, "bonus_scale": 0.05, "samples_per_policy": 80}
 
 # The first algorithm of a task is its default.
 PRESETS: dict[tuple[str, str], dict[str, Any]] = {
