@@ -41,6 +41,7 @@ def lock(steps=60):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "lock"
+    jax.clear_caches()  # another module's run may have compiled this one's programs
     train(lock(), out, command="the command", console=quiet())
     return out
 
