@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -15,7 +16,7 @@ from pcmlp.framework import PCMLP, learn, start
 from pcmlp.models import Tabular
 from pcmlp.planners.value_iteration import ValueIteration
 from pcmlp.tasks.finite import CombinationLock, LowRank, TabularTransition, start_at_zero
-from pcmlp.types import MDP, Finite, never
+from pcmlp.types import MDP, ConfigError, Finite, never
 from pcmlp.world import JaxWorld
 
 HORIZON, ACTIONS, SEEDS, ITERATIONS = 6, 3, 3, 50
@@ -239,3 +240,34 @@ def test_fit_samples_of_whole_episodes():
     learner = eqx.filter_eval_shape(start, KEYS, algo)
     rows, _ = eqx.filter_eval_shape(lambda k, p: algo.world.collect(k, p, CLOCK + 1), KEYS, learner.policy)
     assert learner.replay.data.state.shape == rows.state.shape == (SEEDS, 2 * CLOCK)
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"ridge": 0.0}, "ridge=0.0"),
+        ({"ridge": float("inf")}, "ridge=inf"),
+        ({"bonus_scale": -1.0}, "bonus_scale=-1.0"),
+        ({"bonus_scale": float("nan")}, "bonus_scale=nan"),
+        ({"samples_per_policy": 0}, "samples_per_policy=0"),
+        ({"fit_samples": 0}, "fit_samples=0"),
+        ({"draws": "idd"}, "draws=idd"),
+        ({"covariance": "of"}, "covariance=of"),
+    ],
+)
+def test_bad_inputs_of_the_algorithm(settings, line):
+    good = {"num_iterations": 1, "samples_per_policy": 6}
+    with pytest.raises((ConfigError, jaxtyping.TypeCheckError), match=f"{line}: give|{line}: the|covariance|draws"):
+        PCMLP(LOCK.world, LOCK.features, LOCK.model, ValueIteration(), **{**good, **settings})
+
+
+def test_features_of_another_size_or_norm_are_refused():
+    good = {"num_iterations": 1, "samples_per_policy": 6}
+    with pytest.raises(ConfigError, match="do not take"):
+        PCMLP(LOCK.world, OneHot(3, 2), LOCK.model, ValueIteration(), **good)
+
+    def long(state, action):
+        return 7.0 * LOCK.features(state, action)
+
+    with pytest.raises(ConfigError, match="norm 7"):
+        PCMLP(LOCK.world, long, LOCK.model, ValueIteration(), **good)

@@ -203,3 +203,18 @@ def test_correlated_noise_has_unit_variance_and_the_asked_correlation():
     lag = np.abs(np.subtract.outer(np.arange(6), np.arange(6)))
     np.testing.assert_allclose(mix @ mix.T, 0.7**lag, atol=1e-5)
     np.testing.assert_allclose(correlation_factor(4, 0.0), np.eye(4), atol=1e-6)
+
+
+def test_a_plan_that_explodes_is_never_chosen():
+    """A wrong model can send a plan to infinity; neither planner may take NaN for the best."""
+
+    def explode(key, state, action):
+        return jnp.where(action > 0.5, jnp.nan, state + action)
+
+    mdp = MDP(lambda key: jnp.zeros(1), explode, lambda s, a, s2: -jnp.sum((s2 - 0.4) ** 2), never, 1)
+    for shooter in (
+        CEM(Box.of(1.0, 1), num_plans=200, plan_length=1, iterations=4, elites=20),
+        MPPI(Box.of(1.0, 1), num_plans=200, plan_length=1, temperature=0.01, noise_cov=0.3),
+    ):
+        plan = eqx.filter_jit(shooter.refine)(jr.key(0), mdp, jnp.zeros(1), jnp.zeros((1, 1)))
+        np.testing.assert_allclose(plan, [[0.4]], atol=0.15)

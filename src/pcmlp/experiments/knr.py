@@ -30,6 +30,7 @@ DELTA = 0.1
 RUNS = {
     "exact": ("pcmlp-knr", 600, ()),
     "sgd": ("pcmlp-knr", 24_000, ("model.method=sgd", "samples_per_policy=2000")),
+    "sgd-longer": ("pcmlp-knr", 32_000, ("model.method=sgd", "samples_per_policy=2000")),
     "no-bonus": ("pcmlp-knr", 600, ("bonus_scale=0",)),
     "covariance-off": ("pcmlp-knr", 600, ("covariance=off",)),
     "random": ("random", 600, ()),
