@@ -33,7 +33,3 @@ def test_the_cart_gets_to_its_goal(tmp_path):
 def test_and_rests_without_a_bonus(tmp_path):
     returns = final_returns(tmp_path, "knr-lds", "pcmlp-knr", 400, "bonus_scale=0")
     assert (returns < 0.25).all()
-
-
-def test_the_ball_is_swung_over_the_barrier(tmp_path):
-    assert (final_returns(tmp_path, "knr-poly", "pcmlp-knr", 800) > 10.0).all()
