@@ -1,8 +1,8 @@
 """The configuration of a run, resolved from presets and `--set key=value`, and as JSON.
 
 `task`, `features` and `planner` are groups: `features.name=fourier` chooses the record whose fields `features.dim` and
-so on then are, so a configuration never holds a setting that nothing reads. Everything is checked here or in
-`runs.build`, before anything is compiled.
+so on then are, so that a group holds no setting of another record. `model.*` is read by regulators alone. Everything is
+checked here or in `runs.build`, before anything is compiled.
 """
 
 import dataclasses

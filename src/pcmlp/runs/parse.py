@@ -13,8 +13,6 @@ from typing import Any, Literal
 
 from pcmlp.types import ConfigError
 
-_TRUTH = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
-
 
 def nearest(word: str, words: Iterable[str]) -> str:
     return difflib.get_close_matches(word, list(words), n=1, cutoff=0.0)[0]
@@ -41,8 +39,6 @@ def parse(key: str, text: str, annotation: Any) -> Any:
         return parse_int(key, text)
     if annotation is float:
         return parse_float(key, text)
-    if annotation is bool:
-        return _TRUTH[known(key, text.lower(), _TRUTH, "one of " + ", ".join(_TRUTH))]
     if annotation is str:
         return text
     raise TypeError(f"{key} is annotated {annotation}, which no text is parsed to")
