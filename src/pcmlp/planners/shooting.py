@@ -20,7 +20,8 @@ def plan_returns(
     """The return of each plan from `state` in `mdp`, averaged over `particles` draws of its noise.
 
     paper: says nothing of noise in plans / here: they meet the model's noise, the same for all of them, so that what
-    differs between their returns is the plans' doing. A plan that a wrong model sends to infinity is worse than any other.
+    differs between their returns is the plans' doing. A plan that a wrong model sends to infinity is
+    worse than any other.
     """
 
     def one(plan: Plan, keys: Key[Array, " length"]) -> Float[Array, ""]:
