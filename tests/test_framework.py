@@ -142,10 +142,10 @@ def test_best_is_the_argmax_of_sample_returns(run):
         learner = run[n - 1][0]
         np.testing.assert_allclose(learner.values[:, :n], returns[:n].T, rtol=1e-6)
         assert (np.asarray(learner.values[:, n:]) == -np.inf).all()
-        best = eqx.filter_vmap(lambda l: l.best())(learner)
+        best = eqx.filter_vmap(lambda l: l.deployed())(learner)
         expected = [learner.cover.stacked.action[i, returns[:n, i].argmax()] for i in range(SEEDS)]
         np.testing.assert_array_equal(best.action, np.stack(expected))
-        np.testing.assert_array_equal(learner.best().action, best.action)  # also without a vmap by the caller
+        np.testing.assert_array_equal(learner.deployed().action, best.action)  # also without a vmap by the caller
     np.testing.assert_allclose(run[-1][1]["sample_return"], returns[-1], rtol=1e-6)
 
 
@@ -177,7 +177,7 @@ def test_lock_is_opened_by_the_bonus_and_not_without(run):
     """3^6 = 729 codes: without a bonus plans are random, and 40 of them for each of three seeds do not find one."""
     with_bonus = solved([np.asarray(metrics["sample_return"]) for _, metrics, _, _ in run[:40]])
     assert all(n is not None for n in with_bonus)
-    returns = LOCK.world.evaluate(KEYS, run[39][0].best(), 2)
+    returns = LOCK.world.evaluate(KEYS, run[39][0].deployed(), 2)
     np.testing.assert_array_equal(returns, np.ones((SEEDS, 2)))
 
     without = learn(KEYS, lock_algo(num_iterations=40, bonus_scale=0.0))

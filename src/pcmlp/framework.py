@@ -21,12 +21,15 @@ from pcmlp.imagine import imagine
 from pcmlp.replay import Replay
 from pcmlp.rollout import first_episode
 from pcmlp.types import (
+    AbstractAlgorithm,
+    AbstractLearner,
     AbstractModel,
     AbstractPlanner,
     AbstractPolicy,
     AbstractWorld,
     ConfigError,
     Features,
+    Iteration,
     Metrics,
     Transitions,
 )
@@ -34,7 +37,7 @@ from pcmlp.types import (
 SeedMetrics = dict[str, Float[Array, " seeds"]]
 
 
-class PCMLP(eqx.Module):
+class PCMLP(AbstractAlgorithm):
     """The inputs of Algorithm 1: an MDP and (N, K, lambda, M, P, c)."""
 
     world: AbstractWorld
@@ -67,9 +70,15 @@ class PCMLP(eqx.Module):
                 raise ConfigError(f"{name}={getattr(self, name)}: {remedy}")
         check_norm(self.features, self.world.states, self.world.actions)
 
+    def start(self, keys: Key[Array, " seeds"]) -> "Learner":
+        return start(keys, self)
 
-class Learner(eqx.Module):
-    """Everything that changes from one iteration to the next."""
+    def iterate(self, keys: Key[Array, " seeds"], learner: AbstractLearner, n: int) -> Iteration:
+        assert isinstance(learner, Learner)
+        return iterate(keys, self, learner, n)
+
+
+class Learner(AbstractLearner):
 
     policy: AbstractPolicy  # pi_n
     cover: Cover  # { pi_1 ... pi_n }
@@ -81,13 +90,13 @@ class Learner(eqx.Module):
     values: Float[Array, "*seeds N"]  # J of each policy of the cover, estimated from its own K samples
     env_steps: Int[Array, "*seeds"]
 
-    def best(self) -> AbstractPolicy:
+    def deployed(self) -> AbstractPolicy:
         """The policy the theorems speak of: the best of the cover.
 
         paper: some policy of the cover is near-optimal / here: the one whose own K samples paid the most.
         """
         if self.values.ndim > 1:
-            return eqx.filter_vmap(lambda learner: learner.best())(self)
+            return eqx.filter_vmap(lambda learner: learner.deployed())(self)
         return self.cover[jnp.argmax(self.values)]
 
 
@@ -161,10 +170,8 @@ _improve = eqx.filter_jit(
 )
 
 
-def iterate(
-    keys: Key[Array, " seeds"], algo: PCMLP, learner: Learner, n: int
-) -> tuple[Learner, SeedMetrics, Transitions, list[Transitions]]:
-    """Iteration n of all seeds: draw, then improve. Also returns line 4's samples and every real step taken."""
+def iterate(keys: Key[Array, " seeds"], algo: PCMLP, learner: Learner, n: int) -> Iteration:
+    """Iteration n of all seeds: draw, then improve."""
     draw_keys, cover_keys, improve_keys = jax.vmap(lambda k: jr.split(jr.fold_in(k, n), 3), out_axes=1)(keys)
     sample = algo.world.collect if algo.draws == "episodes" else algo.world.draw
 
@@ -175,7 +182,7 @@ def iterate(
         steps.append(walked)
     learner, metrics = _improve(improve_keys, algo, learner, samples, rows, jnp.array(n))
     env_steps = learner.env_steps + sum(jnp.sum(walked.valid, axis=1) for walked in steps)
-    return eqx.tree_at(lambda l: l.env_steps, learner, env_steps), metrics, samples, steps
+    return Iteration(eqx.tree_at(lambda l: l.env_steps, learner, env_steps), metrics, samples, steps)
 
 
 def learn(keys: Key[Array, " seeds"], algo: PCMLP) -> Iterator[tuple[Learner, SeedMetrics, Transitions]]:
@@ -183,6 +190,7 @@ def learn(keys: Key[Array, " seeds"], algo: PCMLP) -> Iterator[tuple[Learner, Se
     learner = start(keys, algo)
     for n in range(1, algo.num_iterations + 1):  # line 3
         learner, metrics, samples, _ = iterate(keys, algo, learner, n)
+        assert isinstance(learner, Learner)
         yield learner, metrics, samples
 
 

@@ -6,7 +6,7 @@ reward + bonus as its reward, so a planner never knows which of the two it was g
 
 import abc
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -98,6 +98,40 @@ class AbstractWorld(eqx.Module):
     @abc.abstractmethod
     def evaluate(self, keys: Key[Array, " seeds"], policies: AbstractPolicy, episodes: int) -> Float[Array, "seeds n"]:
         """Returns of the deterministic policies."""
+
+
+class AbstractLearner(eqx.Module):
+    """Everything of an algorithm that changes from one iteration to the next, with a leading axis of seeds."""
+
+    policy: eqx.AbstractVar[AbstractPolicy]  # the one that collects next
+    env_steps: eqx.AbstractVar[Int[Array, "*seeds"]]
+
+    @abc.abstractmethod
+    def deployed(self) -> AbstractPolicy:
+        """The policy to use, for each seed: what is evaluated and saved."""
+
+
+class Iteration(NamedTuple):
+    """What one iteration of all seeds gave."""
+
+    learner: AbstractLearner
+    metrics: dict[str, Float[Array, " seeds"]]
+    samples: Transitions  # what the policy's own K samples were
+    walked: list[Transitions]  # every real step that was taken, in order
+
+
+class AbstractAlgorithm(eqx.Module):
+    """A loop of iterations over a world, for one key per seed."""
+
+    world: eqx.AbstractVar[AbstractWorld]
+    num_iterations: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def start(self, keys: Key[Array, " seeds"]) -> AbstractLearner: ...
+
+    @abc.abstractmethod
+    def iterate(self, keys: Key[Array, " seeds"], learner: AbstractLearner, n: int) -> Iteration:
+        """Iteration n, from 1 on. All its randomness comes from `keys` and `n`, so that a run can be resumed."""
 
 
 @runtime_checkable

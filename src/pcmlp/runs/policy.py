@@ -19,7 +19,7 @@ from pcmlp.runs.build import build
 from pcmlp.runs.config import from_json
 from pcmlp.types import AbstractPolicy, ConfigError
 
-best_policies = eqx.filter_jit(framework.Learner.best)  # for each seed, the best policy of its cover
+best_policies = eqx.filter_jit(framework.Learner.deployed)  # for each seed, the best policy of its cover
 
 
 def save_policies(folder: Path, policies: AbstractPolicy, seeds: Sequence[int], chosen: Sequence[int]) -> None:
