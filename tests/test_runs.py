@@ -3,10 +3,12 @@
 All runs of the lock share one configuration, which is then compiled once.
 """
 
+import dataclasses
 import io
 import json
 import math
 from threading import Thread
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +18,7 @@ import pytest
 from rich.console import Console
 
 from pcmlp.baselines.random import UniformPlanner
+from pcmlp.framework import PCMLP
 from pcmlp.planners import MPPI, Shooting
 from pcmlp.runs.build import build
 from pcmlp.runs.config import from_json, resolve
@@ -26,6 +29,7 @@ from pcmlp.runs.progress import LiveProgress, PlainProgress, show_progress
 from pcmlp.runs.train import Run, train
 from pcmlp.types import Box, ConfigError, Finite
 
+judged = Run.judged
 SEEDS = (0, 7)
 SETTINGS = ("task.horizon=3", "task.actions=2", "eval_episodes=4")
 
@@ -49,7 +53,8 @@ def run(tmp_path_factory):
 def test_a_row_for_each_seed_and_iteration(run):
     header = (run / "metrics.csv").read_text().splitlines()[0].split(",")
     assert tuple(header[: len(COLUMNS)]) == COLUMNS
-    assert {"sample_return", "planned_value", "best_index"} <= set(header)
+    assert {"sample_return", "planned_value"} <= set(header)
+    assert not any(name.startswith("explore_") for name in header)
     metrics = read_metrics(run)
     assert metrics["iteration"] == [n for n in range(21) for _ in SEEDS]
     assert metrics["seed"] == [float(seed) for _ in range(21) for seed in SEEDS]
@@ -101,7 +106,6 @@ def test_the_saved_policy_returns_what_was_evaluated(run):
     np.testing.assert_allclose(np.asarray(returns).mean(axis=1), read_metrics(run)["eval_return_mean"][-2:])
     facts = json.loads((run / "policy" / "policy.json").read_text())
     assert facts["policy"] == "FinitePolicy"
-    assert facts["index_in_cover"] == read_metrics(run)["best_index"][-2:]
 
 
 def test_a_policy_of_another_configuration_is_refused(run, tmp_path):
@@ -114,18 +118,34 @@ def test_a_policy_of_another_configuration_is_refused(run, tmp_path):
         load_policies(tmp_path / "nothing")
 
 
-def test_only_a_new_best_policy_is_evaluated(run, tmp_path, monkeypatch):
+def test_only_another_policy_is_evaluated(run, tmp_path, monkeypatch):
     runs = []
-    evaluate = Run.evaluate
-    monkeypatch.setattr(Run, "evaluate", lambda self: (runs.append(self), evaluate(self))[1])
+    monkeypatch.setattr(Run, "judged", lambda self, name: (runs.append(self), judged(self, name))[1])
     train(lock(), tmp_path / "again", console=quiet())
-    best = np.array(read_metrics(run)["best_index"][2:]).reshape(20, 2)
-    changes = np.count_nonzero((np.diff(best, axis=0) != 0).any(axis=1)) + (best[0] != 0).any()
-    assert runs[-1].evaluations == 1 + changes < 20
+    assert len(runs) == 21
+    assert 1 <= runs[-1].evaluations < 20
     # and the same seeds give the same run
     once, again = read_metrics(run), read_metrics(tmp_path / "again")
     for name in set(once) - {"wall_s"}:
         np.testing.assert_array_equal(once[name], again[name])
+
+
+class TwoPolicies(PCMLP):
+    """Algorithm 1, measured as an algorithm that plans the policy it deploys apart from the one that explores."""
+
+    judges_exploring: ClassVar[bool] = True
+
+
+def test_an_exploring_policy_has_columns_of_its_own(run, tmp_path, monkeypatch):
+    task, algo = build(lock())
+    both = TwoPolicies(**{field.name: getattr(algo, field.name) for field in dataclasses.fields(algo)})
+    monkeypatch.setattr("pcmlp.runs.train.build", lambda config: (task, both))
+    train(lock(), tmp_path / "both", console=quiet())
+    metrics, without = read_metrics(tmp_path / "both"), read_metrics(run)
+    assert set(metrics) - set(without) == {"explore_return_mean", "explore_return_std", "explore_success"}
+    assert metrics["eval_return_mean"] == without["eval_return_mean"]
+    assert metrics["explore_return_mean"][:2] == metrics["eval_return_mean"][:2]
+    assert metrics["explore_return_mean"] != metrics["eval_return_mean"]
 
 
 def test_random_play_draws_what_the_paper_draws(tmp_path):

@@ -6,7 +6,7 @@ reward + bonus as its reward, so a planner never knows which of the two it was g
 
 import abc
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -125,6 +125,7 @@ class AbstractAlgorithm(eqx.Module):
 
     world: eqx.AbstractVar[AbstractWorld]
     num_iterations: eqx.AbstractVar[int]
+    judges_exploring: ClassVar[bool] = False  # whether a run evaluates `policy` as well as `deployed()`
 
     @abc.abstractmethod
     def start(self, keys: Key[Array, " seeds"]) -> AbstractLearner: ...

@@ -1,4 +1,4 @@
-"""The best policy of each seed on disk: its arrays as safetensors, and a line of JSON about them.
+"""The deployed policy of each seed on disk: its arrays as safetensors, and a line of JSON about them.
 
 The arrays are stored under their path in the policy; the structure around them is rebuilt from `config.json`.
 """
@@ -14,15 +14,18 @@ import jax.numpy as jnp
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from pcmlp import framework
 from pcmlp.runs.build import build
 from pcmlp.runs.config import from_json
-from pcmlp.types import AbstractPolicy, ConfigError
-
-best_policies = eqx.filter_jit(framework.Learner.deployed)  # for each seed, the best policy of its cover
+from pcmlp.types import AbstractLearner, AbstractPolicy, ConfigError
 
 
-def save_policies(folder: Path, policies: AbstractPolicy, seeds: Sequence[int], chosen: Sequence[int]) -> None:
+@eqx.filter_jit
+def deployed(learner: AbstractLearner) -> AbstractPolicy:
+    """The policies to use, with a leading axis of seeds."""
+    return learner.deployed()
+
+
+def save_policies(folder: Path, policies: AbstractPolicy, seeds: Sequence[int]) -> None:
     folder.mkdir(exist_ok=True)
     leaves = _named(eqx.filter(policies, eqx.is_array))
     arrays = {name: np.asarray(leaf, order="C") for name, leaf in leaves.items()}
@@ -31,7 +34,6 @@ def save_policies(folder: Path, policies: AbstractPolicy, seeds: Sequence[int], 
     facts = {
         "policy": type(policies).__name__,
         "seeds": list(seeds),
-        "index_in_cover": list(chosen),
         "arrays": {name: [str(array.dtype), *array.shape] for name, array in arrays.items()},
     }
     (folder / "policy.json").write_text(json.dumps(facts, indent=2) + "\n")
@@ -47,7 +49,7 @@ def load_policies(run: Path) -> AbstractPolicy:
         raise ConfigError(f"{run}: not a run folder ({error.strerror}: {error.filename})") from error
     _, algo = build(config)
     keys = jax.vmap(jax.random.key)(jnp.arange(len(config.seeds)))
-    like = eqx.filter_eval_shape(lambda k: best_policies(framework.start(k, algo)), keys)
+    like = eqx.filter_eval_shape(lambda k: deployed(algo.start(k)), keys)
     shapes, rest = eqx.partition(like, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
     wanted = {name: (leaf.shape, leaf.dtype) for name, leaf in _named(shapes).items()}
     found = {name: (array.shape, array.dtype) for name, array in arrays.items()}

@@ -8,9 +8,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 _LINES = 20
 
 
-def status_line(env_steps: float, best_return: float, bonus: float | None) -> str:
+def status_line(env_steps: float, mean_return: float, bonus: float | None) -> str:
     spent = "" if bonus is None else f"  bonus {bonus:.3g}"
-    return f"env steps {env_steps:,.0f}  best return {best_return:.3f}{spent}"
+    return f"env steps {env_steps:,.0f}  return {mean_return:.3f}{spent}"
 
 
 class LiveProgress:

@@ -75,7 +75,7 @@ def of_seed(seed: int, rows: Sequence[Row]) -> dict[str, Any]:
 def virtual_steps_per_s(config: RunConfig, rows: Sequence[Row], evaluations: int, seconds: float) -> float | None:
     """Imagined steps a second, planning, collecting and evaluating together; null where planning takes no samples."""
     per_action, per_plan = imagined_steps(config)
-    if per_action == 0 or not rows or seconds <= 0:
+    if per_action == per_plan == 0 or not rows or seconds <= 0:
         return None
     seeds = len(config.seeds)
     evaluated = evaluations * config.eval_episodes * config.task.horizon * seeds

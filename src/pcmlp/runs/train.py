@@ -1,7 +1,7 @@
-"""A run: Algorithm 1 for all seeds at once, measured, logged and shown, iteration by iteration.
+"""A run: an algorithm for all seeds at once, measured, logged and shown, iteration by iteration.
 
-The best policy of the cover is what is evaluated: the theorems speak of that one, and it is chosen by samples already
-paid for. Evaluation has random numbers of its own, fixed by the seed, and is not counted in `env_steps`.
+What is evaluated is the policy that the algorithm would deploy, and beside it the one that explores where the two are
+planned apart. Evaluation has random numbers of its own, fixed by the seed, and is not counted in `env_steps`.
 """
 
 import time
@@ -10,26 +10,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Key
 from rich.console import Console
 
-from pcmlp import framework
-from pcmlp.framework import PCMLP, Learner
 from pcmlp.runs.build import build
 from pcmlp.runs.config import RunConfig, to_json
 from pcmlp.runs.episodes import EpisodeLog
+from pcmlp.runs.evaluate import Judge, evaluation_keys, scores
 from pcmlp.runs.folder import Row, RunFolder, check_free
 from pcmlp.runs.interrupt import stop_when_asked
-from pcmlp.runs.policy import best_policies, save_policies
+from pcmlp.runs.policy import deployed, save_policies
 from pcmlp.runs.progress import LiveProgress, PlainProgress, show_progress, status_line
 from pcmlp.runs.summary import CompileClock, summarise
-from pcmlp.types import Task
-
-_EVALUATION = 2**31  # folded into a seed's key, where iterations fold in their own number
+from pcmlp.types import AbstractAlgorithm, AbstractLearner, AbstractPolicy, Task
 
 
 def train(config: RunConfig, out: Path, *, command: str = "", console: Console | None = None) -> dict[str, Any]:
@@ -50,7 +46,7 @@ def train(config: RunConfig, out: Path, *, command: str = "", console: Console |
         summary = summarise(config, run.rows, run.wall_s, compiling.seconds, run.evaluations, command, finished)
         folder.write_summary(summary)
         if run.learner is not None:
-            save_policies(folder.policy, best_policies(run.learner), config.seeds, run.best_index().tolist())
+            save_policies(folder.policy, deployed(run.learner), config.seeds)
     return summary
 
 
@@ -70,28 +66,35 @@ class Run:
 
     config: RunConfig
     task: Task
-    algo: PCMLP
+    algo: AbstractAlgorithm
     folder: RunFolder
     keys: Array
-    learner: Learner | None = None
+    learner: AbstractLearner | None = None
     rows: list[Row] = field(default_factory=list)
-    evaluations: int = 0
-    _judged: np.ndarray | None = None  # which policies the returns below are of
-    _returns: np.ndarray | None = None
     _began: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        def judge() -> Judge:
+            return Judge(self.algo.world, evaluation_keys(self.keys), self.config.eval_episodes)
+
+        self._judges = {"eval": judge()} | ({"explore": judge()} if self.algo.judges_exploring else {})
 
     @property
     def wall_s(self) -> float:
         return time.perf_counter() - self._began
 
+    @property
+    def evaluations(self) -> int:
+        return sum(judge.evaluations for judge in self._judges.values())
+
     def loop(self, log: EpisodeLog, progress: LiveProgress | PlainProgress, asked: Callable[[], bool]) -> bool:
         """Every iteration; whether none was left out."""
-        learner = self.learner = framework.start(self.keys, self.algo)
+        learner = self.learner = self.algo.start(self.keys)
         self.record(0, {}, progress)
         for n in range(1, self.algo.num_iterations + 1):
             if asked():
                 return False
-            learner, metrics, _, walked = framework.iterate(self.keys, self.algo, learner, n)
+            learner, metrics, _, walked = self.algo.iterate(self.keys, learner, n)
             self.learner = learner
             for steps in walked:
                 log.append(n, self.config.seeds, steps)
@@ -101,43 +104,27 @@ class Run:
     def record(self, n: int, metrics: dict[str, np.ndarray], progress: LiveProgress | PlainProgress) -> None:
         """A row of `metrics.csv` for each seed, on disk."""
         assert self.learner is not None
-        returns = self.evaluate()
+        returns = {name: judge.returns(self.judged(name)) for name, judge in self._judges.items()}
         steps = np.asarray(self.learner.env_steps)
         wall_s = round(self.wall_s, 3)
         rows: list[Row] = []
         for i, seed in enumerate(self.config.seeds):
-            scores = self.scores(returns[i])
-            measured = {name: float(values[i]) for name, values in sorted(metrics.items())}
-            index = {"best_index": int(self._judged[i])} if self._judged is not None and n > 0 else {}
             first = {"iteration": n, "seed": seed, "env_steps": int(steps[i])}
-            rows.append({**first, **scores, **measured, "wall_s": wall_s, **index})
+            measured = {name: float(values[i]) for name, values in sorted(metrics.items())}
+            rows.append({**first, **self.scores(returns, i), **measured, "wall_s": wall_s})
         self.rows += rows
         self.folder.append(rows)
-        bonus = float(np.mean(metrics["bonus_mean"])) if metrics else None
-        progress.update(n, status_line(float(np.mean(steps)), float(np.mean(returns)), bonus), wall_s)
+        bonus = float(np.mean(metrics["bonus_mean"])) if "bonus_mean" in metrics else None
+        progress.update(n, status_line(float(np.mean(steps)), float(np.mean(returns["eval"])), bonus), wall_s)
 
-    def evaluate(self) -> np.ndarray:
-        """Returns of the best policies, [seeds, episodes]; anew only when one of them is another policy."""
+    def judged(self, name: str) -> AbstractPolicy:
         assert self.learner is not None
-        chosen = self.best_index()
-        if self._returns is None or self._judged is None or not np.array_equal(chosen, self._judged):
-            keys = jax.vmap(lambda key: jr.fold_in(key, _EVALUATION))(self.keys)
-            returns = self.algo.world.evaluate(keys, best_policies(self.learner), self.config.eval_episodes)
-            self._returns = np.asarray(returns)
-            self._judged = chosen
-            self.evaluations += 1
-        return self._returns
+        return deployed(self.learner) if name == "eval" else self.learner.policy
 
-    def best_index(self) -> np.ndarray:
-        """Where in its cover the best policy of each seed is."""
-        assert self.learner is not None
-        return np.argmax(np.asarray(self.learner.values), axis=1)
-
-    def scores(self, returns: np.ndarray) -> Row:
-        enough = self.task.success_return
-        success = None if enough is None else float(np.mean(returns >= enough))
+    def scores(self, returns: dict[str, np.ndarray], i: int) -> Row:
+        """The columns eval_* of seed `i`, and explore_* where they are measured."""
         return {
-            "eval_return_mean": float(np.mean(returns)),
-            "eval_return_std": float(np.std(returns)),
-            "eval_success": success,
+            f"{name}_{column}": value
+            for name, of_seeds in returns.items()
+            for column, value in scores(of_seeds[i], self.task.success_return).items()
         }
