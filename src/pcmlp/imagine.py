@@ -1,14 +1,24 @@
 """The imagined MDP: the world with the learned model as its transition and reward + bonus as its reward.
 
 (paper: Algorithm 1, line 9, the arguments of the planning oracle.)
+
+`imagine` is the paper's. A neural model knows nothing where it has no data, and a planner that is paid for places
+without data finds all that is wrong there; `grounded` keeps such an imagination to what can be:
+
+    s' = clip(P(s, clip(a)), bounds),    bounds = the observation space, and what was seen with a margin
+    s_0 = a state of the replay with probability `replay_starts`, else one of the world's own
+
+paper: none of this / here: see docs/deviations.md for what it changes.
 """
 
 from collections.abc import Callable
 
 import equinox as eqx
-from jaxtyping import Array, Float
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Key
 
-from pcmlp.types import MDP, Action, State
+from pcmlp.types import MDP, Action, Box, State
 
 
 class OptimisticReward(eqx.Module):
@@ -29,3 +39,52 @@ def imagine(world: MDP, model: Callable, bonus: Callable) -> MDP:
         terminal=world.terminal,
         horizon=world.horizon,
     )
+
+
+class BoundedModel(eqx.Module):
+    """The model between bounds: what an actuator cannot do and where nothing can be is not imagined."""
+
+    model: Callable
+    states: Box
+    actions: Box
+
+    def __call__(self, key: Key[Array, ""], state: State, action: Action) -> State:
+        return self.states.clip(self.model(key, state, self.actions.clip(action)))
+
+
+class BoundedBonus(eqx.Module):
+    """The bonus of what an action does, not of what was asked for: no bonus for asking for more than full throttle."""
+
+    bonus: Callable
+    actions: Box
+
+    def __call__(self, state: State, action: Action) -> Float[Array, ""]:
+        return self.bonus(state, self.actions.clip(action))
+
+
+class Starts(eqx.Module):
+    """Where imagined episodes begin."""
+
+    initial: Callable
+    states: Float[Array, "n s"]  # drawn from the replay
+    share: float  # of episodes that begin there
+
+    def __call__(self, key: Key[Array, ""]) -> State:
+        coin_key, row_key, world_key = jr.split(key, 3)
+        row = jr.randint(row_key, (), 0, self.states.shape[0])
+        return jnp.where(jr.uniform(coin_key) < self.share, self.states[row], self.initial(world_key))
+
+
+def grounded(imagined: MDP, bounds: Box, actions: Box, starts: Float[Array, "n s"], replay_starts: float) -> MDP:
+    """An imagination that stays within `bounds` and begins where something has been."""
+    return MDP(
+        initial=Starts(imagined.initial, starts, replay_starts),
+        transition=BoundedModel(imagined.transition, bounds, actions),
+        reward=imagined.reward,
+        terminal=imagined.terminal,
+        horizon=imagined.horizon,
+    )
+
+
+def no_bonus(state: State, action: Action) -> Float[Array, ""]:
+    return jnp.zeros(())

@@ -3,40 +3,59 @@
 Everything here is about one MDP and one policy; worlds and planners `vmap`.
 """
 
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
-from pcmlp.types import MDP, AbstractPolicy, Transitions
+from pcmlp.types import MDP, AbstractPolicy, Carry, State, Transitions
 
 
 def _select(condition: Array, yes, no):
     return jax.tree.map(lambda x, y: jnp.where(condition, x, y) if eqx.is_array(x) else x, yes, no)
 
 
-def stream(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy, steps: int) -> Transitions:
-    """`steps` steps from a fresh start; where the MDP ends an episode the next one begins.
+class Place(NamedTuple):
+    """Where a stream of steps has got to."""
 
-    With `steps` the horizon this is one whole episode, or one and the beginning of others.
-    """
-    start_key, scan_key = jr.split(key)
+    state: State
+    memory: Carry  # the policy's
+    clock: Int[Array, ""]  # steps of this episode so far
 
-    def step(carry, step_key):
-        state, memory = carry
+
+def begin(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Place:
+    return Place(mdp.initial(key), policy.init(), jnp.zeros((), int))
+
+
+def walk(
+    key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy, place: Place, steps: int
+) -> tuple[Place, Transitions]:
+    """`steps` steps from `place`; where the MDP or its horizon ends an episode the next one begins."""
+
+    def step(place: Place, step_key):
+        state, memory, clock = place
         act_key, move_key, reset_key = jr.split(step_key, 3)
         memory, action = policy(act_key, memory, state)
         next_state = mdp.transition(move_key, state, action)
-        reward = mdp.reward(state, action, next_state)
         ended = mdp.terminal(state, action, next_state)
-        after = _select(ended, (mdp.initial(reset_key), policy.init()), (next_state, memory))
-        return after, (state, action, reward, next_state, ended)
+        last = ended | (clock + 1 >= mdp.horizon)
+        after = _select(last, begin(reset_key, mdp, policy), Place(next_state, memory, clock + 1))
+        return after, (state, action, next_state, ended, last)
 
-    first = (mdp.initial(start_key), policy.init())
-    _, (state, action, reward, next_state, ended) = jax.lax.scan(step, first, jr.split(scan_key, steps))
-    last = ended.at[-1].set(True)
-    return Transitions(state, action, reward, next_state, ended, last, jnp.ones(steps, bool))
+    place, (state, action, next_state, ended, last) = jax.lax.scan(step, place, jr.split(key, steps))
+    reward = jax.vmap(mdp.reward)(state, action, next_state)  # not step by step: a bonus is then one large product
+    last = last.at[-1].set(True)
+    return place, Transitions(state, action, reward, next_state, ended, last, jnp.ones(steps, bool))
+
+
+def stream(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy, steps: int) -> Transitions:
+    """`steps` steps from a fresh start; with `steps` the horizon one whole episode, or one and the beginning of
+    others."""
+    start_key, walk_key = jr.split(key)
+    return walk(walk_key, mdp, policy, begin(start_key, mdp, policy), steps)[1]
 
 
 def first_episode(steps: Transitions) -> Transitions:

@@ -14,11 +14,12 @@ lambda has the bonus of phi with ridge 100 lambda, where nothing that was visite
 paper: the layer of a randomly initialised network, nothing on its scale or inputs / here: as above.
 """
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
 from jaxtyping import Array, Float, Key
 
 from pcmlp.nets import MLP, Normaliser
@@ -36,18 +37,23 @@ class RandomNetwork(eqx.Module):
 
     @staticmethod
     def of(
-        key: Key[Array, ""], states: Box, actions: Box, *, sizes: tuple[int, ...] = (500, 500), norm: float = 1.0
+        key: Key[Array, ""],
+        states: Box,
+        actions: Box,
+        *,
+        sizes: tuple[int, ...] = (500, 500),
+        norm: float = 1.0,
+        action_weight: float = 1.0,
     ) -> "RandomNetwork":
-        """In units of the boxes' own spread, with the largest norm over them `norm`."""
-        low = np.concatenate([states.low, actions.low])  # not traced: bounds are known before anything is compiled
-        high = np.concatenate([states.high, actions.high])
-        if not np.isfinite([low, high]).all():
-            raise ConfigError("a state or action has no bound: give bounds, or make the features from data")
-        units = np.where(high > low, (high - low) / np.sqrt(12.0), 1.0)  # the std of a uniform variable
-        normaliser = Normaliser(jnp.asarray(0.5 * (low + high), jnp.float32), jnp.asarray(units, jnp.float32))
+        """In units of the boxes' own spread, with the largest norm over them `norm`; an action counts `action_weight`
+        times as much as a state."""
+        low, high = jnp.concatenate([states.low, actions.low]), jnp.concatenate([states.high, actions.high])
+        units = jnp.where(high > low, (high - low) / math.sqrt(12.0), 1.0)  # the std of a uniform variable
+        units = units.at[states.size :].divide(action_weight)
+        normaliser = Normaliser(0.5 * (low + high), units)
         net_key, point_key = jr.split(key)
         phi = _unscaled(net_key, normaliser, sizes, norm)
-        return phi._with_norm(_SLACK * largest_norm(point_key, phi, jnp.asarray(low), jnp.asarray(high)), norm)
+        return phi._with_norm(_SLACK * largest_norm(point_key, phi, low, high), norm)
 
     @staticmethod
     def fitted(
@@ -56,6 +62,7 @@ class RandomNetwork(eqx.Module):
         *,
         sizes: tuple[int, ...] = (500, 500),
         norm: float = 1.0,
+        action_weight: float = 1.0,
         margin: float = 2.0,
     ) -> "RandomNetwork":
         """In units of the first data, with the largest norm over them `norm` / `margin`: for states without bounds.
@@ -66,8 +73,9 @@ class RandomNetwork(eqx.Module):
         """
         if not margin >= 1:
             raise ConfigError(f"features.margin={margin}: give 1 or more")
-        x = jnp.concatenate([data.state, data.action], axis=1)
-        phi = _unscaled(key, Normaliser.fit(x, data.valid), sizes, norm)
+        units = Normaliser.fit(jnp.concatenate([data.state, data.action], axis=1), data.valid)
+        units = Normaliser(units.mean, units.std.at[data.state.shape[1] :].divide(action_weight))
+        phi = _unscaled(key, units, sizes, norm)
         norms = jnp.linalg.norm(jax.vmap(phi)(data.state, data.action), axis=1)
         return phi._with_norm(margin * jnp.max(jnp.where(data.valid, norms, 0.0)), norm)
 
@@ -77,6 +85,23 @@ class RandomNetwork(eqx.Module):
 
     def _with_norm(self, largest: Float[Array, ""], norm: float) -> "RandomNetwork":
         return RandomNetwork(self.net, self.normaliser, norm / jnp.where(largest > 0, largest, 1.0))
+
+
+class DrawRandomNetwork(eqx.Module):
+    """key, first samples -> phi; in the boxes' units if all of them are bounded, else in those of the samples."""
+
+    states: Box
+    actions: Box
+    sizes: tuple[int, ...] = eqx.field(static=True, default=(500, 500))
+    norm: float = 1.0
+    action_weight: float = 1.0
+    bounded: bool = eqx.field(static=True, default=True)
+
+    def __call__(self, key: Key[Array, ""], data: Transitions) -> RandomNetwork:
+        how = {"sizes": self.sizes, "norm": self.norm, "action_weight": self.action_weight}
+        if self.bounded:
+            return RandomNetwork.of(key, self.states, self.actions, **how)
+        return RandomNetwork.fitted(key, data, **how)
 
 
 def _unscaled(key: Key[Array, ""], normaliser: Normaliser, sizes: tuple[int, ...], norm: float) -> RandomNetwork:

@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key, PyTree
 
 from pcmlp.nets import MLP, GaussianHead, Normaliser, descend
-from pcmlp.rollout import stream
+from pcmlp.rollout import Place, begin, walk
 from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Action, Box, Carry, Metrics, State, Transitions
 
 _CANDIDATES = 10  # steps of the line search, each half of the one before
@@ -78,21 +78,35 @@ class TRPO(AbstractPlanner):
 
     def plan(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> tuple[ActorCritic, Metrics]:
         assert isinstance(policy, ActorCritic)
+        start_key, update_key = jr.split(key)
+        places = self.places(start_key, mdp, policy)
         arrays, rest = eqx.partition(policy, eqx.is_array)
 
-        def step(arrays, update_key):
-            updated, metrics = self.update(update_key, mdp, eqx.combine(arrays, rest))
-            return eqx.filter(updated, eqx.is_array), metrics
+        def step(carry, update_key):
+            arrays, places = carry
+            policy, places, metrics = self.update(update_key, mdp, eqx.combine(arrays, rest), places)
+            return (eqx.filter(policy, eqx.is_array), places), metrics
 
-        arrays, metrics = jax.lax.scan(step, arrays, jr.split(key, self.updates))
-        return eqx.combine(arrays, rest), {name: values[-1] for name, values in metrics.items()}
+        (arrays, _), metrics = jax.lax.scan(step, (arrays, places), jr.split(update_key, self.updates))
+        last = -(-self.updates // 4)
+        return eqx.combine(arrays, rest), {name: jnp.mean(values[-last:]) for name, values in metrics.items()}
 
-    def update(self, key: Key[Array, ""], mdp: MDP, policy: ActorCritic) -> tuple[ActorCritic, Metrics]:
+    def places(self, key: Key[Array, ""], mdp: MDP, policy: ActorCritic) -> Place:
+        """Where the streams begin. Their clocks differ, so that they do not all begin their next episode at once."""
+        start_keys, clock_key = jr.split(key, self.streams + 1)[:-1], jr.fold_in(key, self.streams)
+        places = jax.vmap(lambda k: begin(k, mdp, policy))(start_keys)
+        clocks = jr.randint(clock_key, (self.streams,), 0, mdp.horizon)
+        return Place(places.state, places.memory, clocks)
+
+    def update(
+        self, key: Key[Array, ""], mdp: MDP, policy: ActorCritic, places: Place
+    ) -> tuple[ActorCritic, Place, Metrics]:
+        """One update; the imagined streams go on where the last update left them."""
         roll_key, value_key = jr.split(key)
 
         # imagine
-        run = jax.vmap(lambda k: stream(k, mdp, policy, self.length))
-        steps = run(jr.split(roll_key, self.streams))
+        run = jax.vmap(lambda k, place: walk(k, mdp, policy, place, self.length))
+        places, steps = run(jr.split(roll_key, self.streams), places)
 
         # advantages
         value = jax.vmap(jax.vmap(lambda s: policy.critic(policy.units(s))[0]))
@@ -117,7 +131,7 @@ class TRPO(AbstractPlanner):
             "value_loss": loss,
             "noise_std": jnp.mean(jnp.exp(actor.log_std)),
         }
-        return policy, metrics
+        return policy, places, metrics
 
     def natural_step(
         self, actor: GaussianHead, x: Float[Array, "n s"], u: Float[Array, "n a"], weight: Float[Array, " n"]
@@ -127,14 +141,14 @@ class TRPO(AbstractPlanner):
         old = jax.vmap(actor)(x)
         old_log = jax.vmap(lambda g, a: g.log_prob(a))(old, u)
 
-        def surrogate(theta: Float[Array, " p"]) -> Float[Array, ""]:
-            log = jax.vmap(lambda s, a: unravel(theta)(s).log_prob(a))(x, u)
-            return jnp.mean(jnp.exp(log - old_log) * weight)
+        def judge(theta: Float[Array, " p"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+            """The surrogate objective and the divergence from the old actor."""
+            new = jax.vmap(unravel(theta))(x)
+            log = jax.vmap(lambda g, a: g.log_prob(a))(new, u)
+            divergence = jax.vmap(lambda g, h: g.kl(h))(old, new)
+            return jnp.mean(jnp.exp(log - old_log) * weight), jnp.mean(divergence)
 
-        def divergence(theta: Float[Array, " p"]) -> Float[Array, ""]:
-            return jnp.mean(jax.vmap(lambda s, g: g.kl(unravel(theta)(s)))(x, old))
-
-        gradient = jax.grad(surrogate)(theta)
+        (before, _), gradient = jax.value_and_grad(judge, has_aux=True)(theta)
         fisher = self.fisher_product(theta, unravel, x)
         direction = conjugate_gradient(fisher, gradient, self.conjugate_steps)
         length = jnp.sqrt(2.0 * self.kl_bound / jnp.maximum(direction @ fisher(direction), _TINY))
@@ -143,8 +157,8 @@ class TRPO(AbstractPlanner):
         candidates = jax.vmap(lambda s: theta + s * length * direction)(
             0.5 ** jnp.arange(_CANDIDATES, dtype=jnp.float32)
         )
-        gains = jax.vmap(surrogate)(candidates) - surrogate(theta)
-        distances = jax.vmap(divergence)(candidates)
+        objectives, distances = jax.vmap(judge)(candidates)
+        gains = objectives - before
         good = (gains > 0) & (distances <= 1.5 * self.kl_bound)
         first = jnp.argmax(good)
         accepted = jnp.any(good)
@@ -180,16 +194,17 @@ class TRPO(AbstractPlanner):
         chosen = jax.vmap(order)(jr.split(key, self.value_epochs)).reshape(-1, self.value_batch)
         critic, rest = eqx.partition(policy.critic, eqx.is_array)
 
-        def loss(critic, rows):
-            predicted = jax.vmap(eqx.combine(critic, rest))(x[rows])[:, 0]
-            return jnp.mean((predicted - target[rows]) ** 2)
+        def loss(critic, x, target):
+            predicted = jax.vmap(eqx.combine(critic, rest))(x)[:, 0]
+            return jnp.mean((predicted - target) ** 2)
 
-        def step(carry, rows):
+        def step(carry, batch):
             critic, state = carry
-            value, gradient = jax.value_and_grad(loss)(critic, rows)
+            value, gradient = jax.value_and_grad(loss)(critic, *batch)
             return descend(optimiser, gradient, state, critic), value
 
-        (critic, state), losses = jax.lax.scan(step, (critic, policy.critic_state), chosen)
+        batched = x[chosen], target[chosen]  # gathered once, not at every step
+        (critic, state), losses = jax.lax.scan(step, (critic, policy.critic_state), batched)
         return eqx.combine(critic, rest), state, jnp.mean(losses[-batches:])
 
 

@@ -1,115 +1,185 @@
-"""Learning curves from `metrics.csv`: the best policy's return and the vanishing bonus, against env steps."""
-
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+"""Curves from `metrics.csv`: returns and success against env steps, the vanishing bonus against iterations."""
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import StrMethodFormatter
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from pcmlp.report import style
-from pcmlp.runs.folder import read_config, read_metrics
+from pcmlp.report.reading import Curve, Run, counted
+
+_EXPLORING = style.COLOURS[5]
+_FAR_APART = 10  # of budgets: the shorter run would be a line at the left edge
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A column of `metrics.csv` over the iterations where it is defined."""
-
-    env_steps: np.ndarray  # [iterations], the mean over seeds: draws from d_pi take a random number of steps
-    values: np.ndarray  # [iterations, seeds]
-
-
-def read_curve(run: Path, column: str) -> Curve:
-    metrics = {name: np.array(values) for name, values in read_metrics(run).items()}
-    seeds = list(dict.fromkeys(metrics["seed"]))
-    whole = len(metrics["seed"]) // len(seeds) if seeds else 0  # iterations that every seed has a row of
-    size = whole * len(seeds)
-    values = metrics.get(column, np.full(len(metrics["seed"]), np.nan))[:size].reshape(whole, len(seeds))
-    steps = metrics["env_steps"][:size].reshape(whole, len(seeds)).mean(axis=1)
-    defined = np.isfinite(values).all(axis=1)
-    return Curve(steps[defined], values[defined])
+def plot_returns(run: Run) -> Figure:
+    """The learning curve: what is deployed, and what explores where that is another policy."""
+    panels = _panels(1 + run.has_success)
+    _draw_policies(panels[0], run, "return_mean")
+    panels[0].set_ylabel("return\n(task reward per episode)")
+    if run.has_success:
+        _draw_policies(panels[1], run, "success")
+        _as_success(panels[1])
+    _against_env_steps(panels)
+    returns = run.curve("eval_return_mean")
+    if returns:
+        panels[0].legend(frameon=False, fontsize=8, loc="best")
+    style.title(_figure(panels), _what_is_seen(run, returns), run.made_by)
+    return _figure(panels)
 
 
-def learning_curve(run: Path) -> Path:
-    """`learning_curve.png` in the run folder."""
-    config = read_config(run)
-    returns, bonus = read_curve(run, "eval_return_mean"), read_curve(run, "bonus_mean")
-    picture = style.figure(7.0, 5.6)
-    above, below = picture.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    _draw_seeds(above, returns, style.COLOURS[0], "return")
-    above.set_ylabel("return of the best policy\n(task reward per episode)")
-    _draw_seeds(below, bonus, style.COLOURS[1], "bonus")
-    below.set_ylabel("bonus paid\n(mean per real step)")
-    if bonus.values.size and bonus.values.min() > 0:
-        style.logarithmic(below)
-    _finish((above, below))
-    style.title(
-        picture, _what_is_seen(returns, bonus), f"{config['task']['name']}, {config['algo']}, {_seeds(returns)}"
-    )
-    return style.save(picture, run / "learning_curve.png")
+def plot_bonus(run: Run) -> Figure | None:
+    """The mean bonus of the states that each policy visited; None where none was ever paid."""
+    bonus = run.curve("bonus_mean")
+    if not bonus or bonus.values.max() <= 0:
+        return None
+    axes = _panels(1)[0]
+    _draw_seeds(axes, bonus.iteration, bonus, style.COLOURS[1], "mean")
+    _as_bonus(axes, bonus.values)
+    axes.legend(frameon=False, fontsize=8)
+    style.title(_figure([axes]), _how_it_fell(bonus), run.made_by)
+    return _figure([axes])
 
 
-def compare(runs: dict[str, Path], path: Path, seen: str = "Return and exploration of several runs") -> Path:
-    """The curves of several runs, by label, in one picture."""
-    picture = style.figure(7.5, 5.8)
-    above, below = picture.subplots(2, 1, sharex=True)
-    for i, (label, run) in enumerate(runs.items()):
-        look = (style.COLOURS[i % len(style.COLOURS)], style.DASHES[i % len(style.DASHES)])
-        returns = read_curve(run, "eval_return_mean")
-        final = f"{returns.values[-1].mean():.2f}" if returns.values.size else "nothing yet"
-        _draw_spread(above, returns, *look, f"{label}: {final} at the end")
-        _draw_spread(below, read_curve(run, "info_gain"), *look, label)
-    above.set_ylabel("return of the best policy\n(task reward per episode)")
-    below.set_ylabel("information gain\n(what the cover has seen, in nats)")
-    _finish((above, below))
-    above.legend(frameon=False, fontsize=9)
-    config = read_config(next(iter(runs.values())))
-    counts = {_seeds(read_curve(run, "eval_return_mean")) for run in runs.values()}
-    style.title(picture, seen, f"{config['task']['name']}, {' / '.join(sorted(counts))}, mean and range")
-    return style.save(picture, path)
+def plot_comparison(runs: dict[str, Run], seen: str) -> Figure:
+    """Return, success and what the cover has seen, of several runs of one task, by label."""
+    columns = {
+        "eval_return_mean": "return\n(task reward per episode)",
+        "eval_success": "success\n(share of episodes)",
+        "info_gain": "information gain of\nthe cover (nats)",
+    }
+    shown = [name for name in columns if any(run.curve(name) for run in runs.values())] or ["eval_return_mean"]
+    panels = _panels(len(shown))
+    for axes, name in zip(panels, shown, strict=True):
+        for i, (label, run) in enumerate(runs.items()):
+            curve = run.curve(name)
+            _draw_range(axes, curve.env_steps, curve, *_look(i), label)
+        axes.set_ylabel(columns[name])
+        if name == "eval_success":
+            _as_success(axes)
+    _against_env_steps(panels, [run.env_steps for run in runs.values()])
+    _legend_below(_figure(panels), panels[0])
+    style.title(_figure(panels), seen, _of_all(runs))
+    return _figure(panels)
 
 
-def _draw_seeds(axes: Axes, curve: Curve, colour: str, what: str) -> None:
+def plot_bonuses(runs: dict[str, Run]) -> Figure | None:
+    """The bonuses of several runs of one task; None where no run paid any."""
+    paid = {label: run.curve("bonus_mean") for label, run in runs.items()}
+    paid = {label: bonus for label, bonus in paid.items() if bonus and bonus.values.max() > 0}
+    if not paid:
+        return None
+    axes = _panels(1)[0]
+    for i, label in enumerate(runs):  # a run has the colour that it has in the comparison
+        if label in paid:
+            fold = _fold(paid[label])
+            _draw_range(axes, paid[label].iteration, paid[label], *_look(i), f"{label}: {fold}")
+    _as_bonus(axes, np.concatenate([bonus.values.ravel() for bonus in paid.values()]))
+    _legend_below(_figure([axes]), axes)
+    without = len(runs) - len(paid)
+    seen = "The bonus paid at each real step" + (f" ({counted(without, 'run')} without any)" if without else "")
+    style.title(_figure([axes]), seen, _of_all(runs))
+    return _figure([axes])
+
+
+def _panels(count: int) -> list[Axes]:
+    height = {1: 3.6, 2: 4.8}.get(count, 6.2)
+    ratios = [3, 2, 2][:count] if count > 1 else [1]
+    return list(style.figure(height).subplots(count, 1, sharex=True, squeeze=False, height_ratios=ratios)[:, 0])
+
+
+def _figure(panels: list[Axes]) -> Figure:
+    picture = panels[0].figure
+    assert isinstance(picture, Figure)
+    return picture
+
+
+def _draw_policies(axes: Axes, run: Run, what: str) -> None:
+    """What explores is drawn first, and lighter."""
+    exploring, judged = run.curve(f"explore_{what}"), run.curve(f"eval_{what}")
+    if run.deploys:
+        _draw_range(axes, exploring.env_steps, exploring, _EXPLORING, "--", "exploring policy, mean and range")
+    _draw_seeds(axes, judged.env_steps, judged, style.COLOURS[0], f"{run.judged}, mean")
+
+
+def _draw_seeds(axes: Axes, x: np.ndarray, curve: Curve, colour: str, label: str) -> None:
     """Every seed thin, their mean thick, their range shaded."""
-    if not curve.values.size:
-        return
-    one = "each seed"
-    for values in curve.values.T:
-        axes.plot(curve.env_steps, values, color=colour, alpha=0.35, linewidth=0.8, label=one)
-        one = "_not in the legend"
-    _draw_spread(axes, curve, colour, "-", f"mean {what} of {curve.values.shape[1]} seeds")
-    axes.legend(frameon=False, fontsize=9)
+    seeds = curve.values.shape[1]
+    for i, values in enumerate(curve.values.T if seeds > 1 else ()):
+        name = "each seed" if i == 0 else "_not in the legend"
+        axes.plot(x, values, color=colour, alpha=0.4, linewidth=0.8, label=name)
+    _draw_range(axes, x, curve, colour, "-", f"{label} of {seeds} seeds" if seeds > 1 else label.removesuffix(", mean"))
 
 
-def _draw_spread(axes: Axes, curve: Curve, colour: str, dash: str, label: str) -> None:
-    if not curve.values.size:
+def _draw_range(axes: Axes, x: np.ndarray, curve: Curve, colour: str, dash: str, label: str) -> None:
+    if not curve:
         return
     low, high = curve.values.min(axis=1), curve.values.max(axis=1)
-    axes.fill_between(curve.env_steps, low, high, color=colour, alpha=0.15, linewidth=0)
-    marker = "o" if len(curve.env_steps) == 1 else ""
-    axes.plot(curve.env_steps, curve.values.mean(axis=1), dash, color=colour, linewidth=2, marker=marker, label=label)
+    axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+    marker = "o" if len(x) <= 12 else ""  # few iterations are points, and the lines between them only guide the eye
+    axes.plot(x, curve.mean, dash, color=colour, linewidth=2, marker=marker, markersize=4, label=label)
 
 
-def _finish(panels: Sequence[Axes]) -> None:
+def _look(i: int) -> tuple[str, str]:
+    return style.COLOURS[i % len(style.COLOURS)], style.DASHES[i % len(style.DASHES)]
+
+
+def _as_success(axes: Axes) -> None:
+    axes.set_ylabel("success\n(share of episodes)")
+    axes.set_ylim(-0.05, 1.05)
+
+
+def _as_bonus(axes: Axes, values: np.ndarray) -> None:
+    style.logarithmic(axes)
+    paid = values[values > 0]
+    axes.set_ylim(paid.min() / 1.3, paid.max() * 1.3)
+    style.clean(axes)
+    axes.set_ylabel("bonus paid\n(mean per real step)")
+    axes.set_xlabel("iteration")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _against_env_steps(panels: list[Axes], budgets: list[float] | None = None) -> None:
     for axes in panels:
         style.clean(axes)
-        axes.margins(x=0.02)
-    panels[-1].set_xlabel("environment steps per seed")
-    panels[-1].xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    last = panels[-1]
+    last.set_xlabel("environment steps per seed")
+    least = min(budgets or [0.0])
+    if least > 0 and max(budgets or [0.0]) / least > _FAR_APART:
+        last.set_xscale("symlog", linthresh=least / _FAR_APART)
+        last.set_xlim(left=0)
+    last.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
-def _what_is_seen(returns: Curve, bonus: Curve) -> str:
-    if not returns.values.size:
+def _legend_below(picture: Figure, axes: Axes) -> None:
+    """Outside of the panels: with several runs there is no corner without a line."""
+    lines, labels = axes.get_legend_handles_labels()
+    if lines:
+        picture.legend(lines, labels, loc="outside lower left", frameon=False, fontsize=8, ncols=1 + (len(lines) > 4))
+
+
+def _of_all(runs: dict[str, Run]) -> str:
+    tasks = sorted({run.task for run in runs.values()})
+    seeds = sorted({len(run.seeds) for run in runs.values()})
+    return f"{' / '.join(tasks)}, {' or '.join(map(str, seeds))} seeds, mean and range"
+
+
+def _what_is_seen(run: Run, returns: Curve) -> str:
+    if not returns:
         return "Nothing was evaluated yet"
-    first, last = returns.values[0].mean(), returns.values[-1].mean()
-    seen = f"Return from {first:.2f} to {last:.2f} in {returns.env_steps[-1]:,.0f} steps"
-    if bonus.values.size and bonus.values[0].mean() > 0:
-        left = bonus.values[-1].mean() / bonus.values[0].mean()
-        seen += f"; {left:.0%} of the first bonus is left"
+    seen = f"Return from {returns.mean[0]:.2f} to {returns.mean[-1]:.2f} in {returns.env_steps[-1]:,.0f} steps"
+    if run.has_success:
+        seen += f"; solved in {run.num_solved} of {counted(len(run.seeds), 'seed')}"
     return seen
 
 
-def _seeds(curve: Curve) -> str:
-    count = curve.values.shape[1] if curve.values.size else 0
-    return f"{count} seed{'' if count == 1 else 's'}"
+def _how_it_fell(bonus: Curve) -> str:
+    peak = int(bonus.iteration[bonus.mean.argmax()])
+    return f"Bonus per step at iteration {int(bonus.iteration[-1])}: {_fold(bonus)} (iteration {peak})"
+
+
+def _fold(bonus: Curve) -> str:
+    below = bonus.below_peak()
+    if np.isnan(below):
+        return "none is left of its peak"
+    return "at its peak" if below < 1.05 else f"{below:.3g}-fold below its peak"

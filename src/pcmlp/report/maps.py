@@ -1,32 +1,28 @@
-"""Where a run has been, from its episode log: counts of state-action pairs, or places coloured by when."""
+"""Which actions a run has tried where, in a finite MDP: counts of state-action pairs from its episode log."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from pcmlp.report import style
-from pcmlp.runs.episodes import Record, read
-from pcmlp.runs.folder import read_config
+from pcmlp.report.reading import Run
+from pcmlp.runs.episodes import Record
 
 _STAGES = ("early", "middle", "late")
-_POINTS = 20_000  # more would hide each other
 _MANY_CELLS = 60  # beyond this, ticks at every state or action are a blur
 
 
-def visit_map(run: Path) -> Path | None:
-    """`visit_map.png` in the run folder; None while nothing has been collected."""
-    records = list(read(run / "episodes"))
-    if not records:
+def plot_visits(run: Run) -> Figure | None:
+    """States by actions for each stage of the run; None where states are vectors or nothing has been collected."""
+    records = run.records()
+    if not records or records[0].arrays["state"].ndim != 2:
         return None
-    config = read_config(run)
-    picture = _pairs(records) if records[0].arrays["state"].ndim == 2 else _places(records)
-    made_by = f"{config['task']['name']}, {config['algo']}, all {len(records[0].seeds)} seeds together"
-    seen = "Which actions were tried where" if records[0].arrays["state"].ndim == 2 else "Where the policies have been"
-    style.title(picture, f"{seen}, in {records[-1].iteration:,} iterations", made_by)
-    return style.save(picture, run / "visit_map.png")
+    picture = _strips(records)
+    seen = f"Which actions were tried where, in {records[-1].iteration:,} iterations"
+    style.title(picture, seen, f"{run.made_by} together")
+    return picture
 
 
 def count_pairs(records: Sequence[Record], num_states: int, num_actions: int) -> np.ndarray:
@@ -38,13 +34,13 @@ def count_pairs(records: Sequence[Record], num_states: int, num_actions: int) ->
     return counts
 
 
-def _pairs(records: Sequence[Record]) -> Figure:
-    """A strip of states by actions for each stage of the run, on one logarithmic scale."""
+def _strips(records: Sequence[Record]) -> Figure:
+    """A strip of states by actions for each stage, on one logarithmic scale."""
     num_states = 1 + int(max(max(r.arrays["state"].max(), r.arrays["next_state"].max()) for r in records))
     num_actions = 1 + int(max(r.arrays["action"].max() for r in records))
     stages = [stage for stage in np.array_split(np.arange(len(records)), len(_STAGES)) if len(stage)]
     maps = [count_pairs([records[i] for i in stage], num_states, num_actions) for stage in stages]
-    picture = style.figure(7.5, 1.3 + len(maps) * max(1.3, min(0.18 * num_actions + 0.7, 2.5)))
+    picture = style.figure(1.3 + len(maps) * max(1.3, min(0.18 * num_actions + 0.7, 2.5)))
     panels = picture.subplots(len(maps), 1, sharex=True, squeeze=False)[:, 0]
     scale = LogNorm(1, max(2, max(int(counts.max()) for counts in maps)))
     image = None
@@ -66,26 +62,4 @@ def _pairs(records: Sequence[Record]) -> Figure:
         panels[-1].set_xticks(range(0, num_states, max(1, num_states // 12)))
     assert image is not None
     picture.colorbar(image, ax=list(panels), label="visits", shrink=0.9)
-    return picture
-
-
-def _places(records: Sequence[Record]) -> Figure:
-    """The first two coordinates of every visited state; one coordinate is drawn against the iteration."""
-    points, when = [], []
-    for record in records:
-        visited = record.arrays["state"][record.arrays["valid"]]
-        points.append(visited)
-        when.append(np.full(len(visited), record.iteration))
-    place, iteration = np.concatenate(points), np.concatenate(when)
-    shown = np.random.default_rng(0).permutation(len(place))[:_POINTS]  # mixed, so that late ones do not cover early
-    place, iteration = place[shown], iteration[shown]
-    picture = style.figure(7.0, 5.6)
-    axes = picture.subplots()
-    flat = place.shape[1] < 2
-    x, y = (iteration, place[:, 0]) if flat else (place[:, 0], place[:, 1])
-    dots = axes.scatter(x, y, c=iteration, s=7, cmap="viridis", linewidths=0, alpha=0.7)
-    axes.set_xlabel("iteration" if flat else "state coordinate 0 (task units)")
-    axes.set_ylabel(f"state coordinate {0 if flat else 1} (task units)")
-    style.clean(axes)
-    picture.colorbar(dots, ax=axes, label="iteration")
     return picture

@@ -1,6 +1,6 @@
-"""How our pictures look: one place for colours, fonts and what a finished axis is."""
+"""How our pictures look: one place for colours, fonts, sizes and what a finished axis is."""
 
-from pathlib import Path
+import textwrap
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -9,12 +9,14 @@ from matplotlib.ticker import LogLocator, StrMethodFormatter
 # Okabe and Ito's colours, which most colour-blind readers can tell apart; dashes tell lines apart where they overlap.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("-", "--", ":", "-.")
+WIDTH = 5.6  # inches: letters of 9 points can still be read when a phone shows the picture
 _GREY = "#555555"
+_LETTERS_PER_INCH = 11  # of a title
 
 
-def figure(width: float, height: float) -> Figure:
+def figure(height: float) -> Figure:
     """Without pyplot: no window, no state shared between pictures."""
-    return Figure(figsize=(width, height), dpi=150, layout="constrained")
+    return Figure(figsize=(WIDTH, height), dpi=150, layout="constrained")
 
 
 def clean(axes: Axes) -> None:
@@ -23,6 +25,7 @@ def clean(axes: Axes) -> None:
     axes.tick_params(colors=_GREY, labelsize=9)
     axes.grid(visible=True, color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)
+    axes.margins(x=0.02)
 
 
 def logarithmic(axes: Axes) -> None:
@@ -36,10 +39,7 @@ def logarithmic(axes: Axes) -> None:
 
 def title(picture: Figure, seen: str, made_by: str) -> None:
     """What is seen, and below it, smaller, what made it."""
-    picture.suptitle(f"{seen}\n", fontsize=11, fontweight="bold", x=0.01, ha="left")
-    picture.text(0.01, 1 - 0.25 / picture.get_figheight(), made_by, fontsize=9, color=_GREY, ha="left", va="top")
-
-
-def save(picture: Figure, path: Path) -> Path:
-    picture.savefig(path)
-    return path
+    lines = textwrap.wrap(seen, int(_LETTERS_PER_INCH * WIDTH))
+    picture.suptitle("\n".join([*lines, ""]), fontsize=11, fontweight="bold", x=0.01, ha="left")
+    below = 1 - (0.08 + 0.185 * len(lines)) / picture.get_figheight()
+    picture.text(0.01, below, made_by, fontsize=9, color=_GREY, ha="left", va="top")

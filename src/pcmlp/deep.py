@@ -1,0 +1,227 @@
+"""Algorithm 2, Deep PC-MLP (paper: section 6), a statement for each of its lines.
+
+Neural dynamics in place of a class with a theorem, a replay buffer in place of fresh samples from the policy cover,
+TRPO or MPPI in place of a planning oracle. `improve` is a stage: pure, compiled once, vmapped over seeds. In each
+stage model and planner are updated in turn, `rounds` times (paper: after Luo et al. 2018).
+
+paper: one policy, which explores and is evaluated / here: that one, and one to deploy, planned in the same model for
+the reward alone, which starts from the exploring one and takes no samples.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Int, Key
+
+from pcmlp.bonus import EllipticalBonus, accumulate, elliptical_bonus, information_gain, second_moment
+from pcmlp.framework import example_row
+from pcmlp.imagine import BoundedBonus, grounded, imagine, no_bonus
+from pcmlp.replay import Replay
+from pcmlp.types import (
+    MDP,
+    AbstractAlgorithm,
+    AbstractLearner,
+    AbstractPlanner,
+    AbstractPolicy,
+    AbstractWorld,
+    Box,
+    ConfigError,
+    Features,
+    Iteration,
+    Metrics,
+    Transitions,
+)
+
+_STARTS = 1024  # states drawn from the replay for a stage's imagined episodes to begin from
+
+
+class Deep(AbstractAlgorithm):
+    """The inputs of Algorithm 2: an MDP and its hyperparameters (paper: the tables of appendix D)."""
+
+    world: AbstractWorld
+    features: Callable  # key, first samples -> phi, drawn once
+    model: Callable  # key -> P_theta, untrained
+    planner: AbstractPlanner
+    num_iterations: int = eqx.field(static=True)
+    samples_per_policy: int = eqx.field(static=True)  # K
+    replay_size: int = eqx.field(static=True, default=30_000)  # of D
+    rounds: int = eqx.field(static=True, default=1)  # of model and planner updates in a stage
+    ridge: float = 0.01  # lambda
+    bonus_scale: float = 1.0  # c
+    covariance: Literal["on", "off"] = eqx.field(static=True, default="on")  # off: Sigma stays lambda I, a control
+    replay_starts: float = 0.2  # the share of imagined episodes that begin at a state of the replay
+    margin: float = 1.0  # how far imagined states may leave what was seen, in ranges of that
+
+    def __check_init__(self) -> None:
+        for name, good, remedy in (
+            ("num_iterations", self.num_iterations >= 1, "give 1 or more"),
+            ("samples_per_policy", self.samples_per_policy >= 1, "give 1 or more"),
+            ("replay_size", self.replay_size >= 1, "give 1 or more"),
+            ("rounds", self.rounds >= 1, "give 1 or more"),
+            ("ridge", 0 < self.ridge < math.inf, "the covariance must be invertible; give a number above 0"),
+            ("bonus_scale", 0 <= self.bonus_scale < math.inf, "give 0 (no bonus) or more"),
+            ("replay_starts", 0 <= self.replay_starts <= 1, "give a probability"),
+            ("margin", self.margin >= 0, "give 0 or more"),
+        ):
+            if not good:
+                raise ConfigError(f"{name}={getattr(self, name)}: {remedy}")
+        if not (isinstance(self.world.states, Box) and isinstance(self.world.actions, Box)):
+            raise ConfigError("algo=pcmlp: needs states and actions that are vectors; give pcmlp-linear")
+
+    def start(self, keys: Key[Array, " seeds"]) -> "DeepLearner":
+        return _start(keys, self)
+
+    def iterate(self, keys: Key[Array, " seeds"], learner: AbstractLearner, n: int) -> Iteration:
+        """Iteration n of all seeds: draw, then improve."""
+        draw_keys = jax.vmap(lambda k: jr.fold_in(jr.fold_in(k, n), 0))(keys)
+        samples, walked = self.world.collect(draw_keys, learner.policy, self.samples_per_policy)  # line 5
+        learner, metrics = _improve(keys, self, learner, samples, jnp.array(n))
+        return Iteration(learner, metrics, samples, [walked])
+
+
+class DeepLearner(AbstractLearner):
+    policy: AbstractPolicy  # pi_n, explores
+    deploying: AbstractPolicy
+    features: Features  # phi
+    covariance: Float[Array, "*seeds d d"]  # Sigma_n
+    rounding: Float[Array, "*seeds d d"]  # what single precision has lost of it
+    model: eqx.Module  # P_theta
+    bonus: EllipticalBonus  # b_n
+    replay: Replay  # D
+    seen: Box  # the smallest box around every state so far
+    env_steps: Int[Array, "*seeds"]
+
+    def deployed(self) -> AbstractPolicy:
+        return self.deploying
+
+
+def start(key: Key[Array, ""], algo: Deep) -> DeepLearner:
+    model_key, policy_key = jr.split(jr.fold_in(key, 0))
+    example = example_row(algo.world)
+    features = algo.features(feature_key(key), example)
+    dim = features(example.state[0], example.action[0]).shape[0]
+    covariance = algo.ridge * jnp.eye(dim)
+    bonus = elliptical_bonus(features, covariance, algo.bonus_scale, algo.world.mdp.horizon)
+    replay = Replay.like(example, algo.replay_size)  # line 2
+    model = algo.model(model_key)  # line 3
+    nowhere = jnp.full(example.state.shape[1], jnp.inf, jnp.float32)
+    seen = Box(nowhere, -nowhere)
+    starts = jnp.broadcast_to(example.state, (_STARTS, example.state.shape[1]))
+    exploring, deploying = (
+        algo.planner.init(policy_key, imagination(algo, model, b, algo.world.states, starts))
+        for b in (bonus, no_bonus)
+    )  # line 1
+    return DeepLearner(
+        policy=exploring,
+        deploying=deploying,
+        features=features,
+        covariance=covariance,
+        rounding=jnp.zeros_like(covariance),
+        model=model,
+        bonus=bonus,
+        replay=replay,
+        seen=seen,
+        env_steps=jnp.zeros((), int),
+    )
+
+
+def improve(
+    key: Key[Array, ""], algo: Deep, learner: DeepLearner, samples: Transitions, n: Int[Array, ""]
+) -> tuple[DeepLearner, Metrics]:
+    """Lines 6 to 11 of iteration n, for one seed, given line 5's `samples`; `key` is the seed's own."""
+    start_key, round_key, deploy_key = jr.split(jr.fold_in(jr.fold_in(key, n), 1), 3)
+    samples = done(algo, samples)
+
+    features = first_only(n, algo.features(feature_key(key), samples), learner.features)
+    moment = second_moment(features, samples)  # line 6
+    counted = moment if algo.covariance == "on" else jnp.zeros_like(moment)
+    covariance, rounding = accumulate(learner.covariance, counted, learner.rounding)  # line 7
+    replay = learner.replay.add(samples)  # line 8
+    bonus = elliptical_bonus(features, covariance, algo.bonus_scale, algo.world.mdp.horizon)  # line 10
+    seen = widened(learner.seen, samples)
+    starts = replay.windows(start_key, _STARTS, 1).state[:, 0]
+
+    def one_round(carry, round_key):
+        model, policy = eqx.combine(carry, rest)
+        fit_key, plan_key = jr.split(round_key)
+        model, fit_metrics = model.train(fit_key, replay)  # line 9: C steps of SGD
+        policy, plan_metrics = algo.planner.plan(
+            plan_key, imagination(algo, model, bonus, seen, starts), policy
+        )  # line 11
+        return eqx.filter((model, policy), eqx.is_array), {**fit_metrics, **plan_metrics}
+
+    carry, rest = eqx.partition((learner.model, learner.policy), eqx.is_array)
+    carry, metrics = jax.lax.scan(one_round, carry, jr.split(round_key, algo.rounds))
+    model, policy = eqx.combine(carry, rest)
+    # beyond the paper: the policy to deploy
+    deploying, _ = algo.planner.plan(deploy_key, imagination(algo, model, no_bonus, seen, starts), policy)
+
+    paid = jax.vmap(learner.bonus)(samples.state, samples.action)  # what line 11 promised pi_n, at the states it met
+    learner = DeepLearner(
+        policy=policy,
+        deploying=deploying,
+        features=features,
+        covariance=covariance,
+        rounding=rounding,
+        model=model,
+        bonus=bonus,
+        replay=replay,
+        seen=seen,
+        env_steps=learner.env_steps + jnp.sum(samples.valid),
+    )
+    return learner, {
+        "bonus_mean": jnp.mean(paid, where=samples.valid),
+        "info_gain": information_gain(covariance, algo.ridge),
+        **{name: values[-1] for name, values in metrics.items()},
+    }
+
+
+_start = eqx.filter_jit(eqx.filter_vmap(start, in_axes=(0, None)))
+_improve = eqx.filter_jit(
+    eqx.filter_vmap(improve, in_axes=(0, None, eqx.if_array(0), eqx.if_array(0), None))
+)
+
+
+def imagination(algo: Deep, model: Callable, bonus: Callable, seen: Box, starts: Float[Array, "n s"]) -> MDP:
+    states, actions = algo.world.states, algo.world.actions
+    assert isinstance(states, Box) and isinstance(actions, Box)
+    if bonus is not no_bonus:
+        bonus = BoundedBonus(bonus, actions)
+    imagined = imagine(algo.world.mdp, model, bonus)
+    return grounded(imagined, bounds(states, seen, algo.margin), actions, starts, algo.replay_starts)
+
+
+def bounds(states: Box, seen: Box, margin: float) -> Box:
+    """Where imagined states may be: in the observation space, and not further than `margin` ranges from what was
+    seen."""
+    room = margin * (seen.high - seen.low)
+    return Box(jnp.maximum(states.low, seen.low - room), jnp.minimum(states.high, seen.high + room))
+
+
+def widened(seen: Box, samples: Transitions) -> Box:
+    both = jnp.concatenate([samples.state, samples.next_state])
+    valid = jnp.concatenate([samples.valid, samples.valid])[:, None]
+    low = jnp.min(jnp.where(valid, both, jnp.inf), axis=0)
+    high = jnp.max(jnp.where(valid, both, -jnp.inf), axis=0)
+    return Box(jnp.minimum(seen.low, low), jnp.maximum(seen.high, high))
+
+
+def done(algo: Deep, samples: Transitions) -> Transitions:
+    """The samples with the actions that were done: worlds clip what a policy asks for."""
+    assert isinstance(algo.world.actions, Box)
+    return eqx.tree_at(lambda t: t.action, samples, jax.vmap(algo.world.actions.clip)(samples.action))
+
+
+def feature_key(key: Key[Array, ""]) -> Key[Array, ""]:
+    """The same whenever a seed's phi is drawn."""
+    return jr.fold_in(key, 2**31)
+
+
+def first_only(n: Int[Array, ""], new: Features, old: Features) -> Features:
+    """phi is drawn from the first samples and then stays: another phi would not fit into the same Sigma."""
+    return jax.tree.map(lambda x, y: jnp.where(n == 1, x, y) if eqx.is_array(x) else x, new, old)

@@ -1,0 +1,29 @@
+"""The pictures of a run folder, by file name."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from pcmlp.report.coverage import plot_coverage
+from pcmlp.report.curves import plot_bonus, plot_returns
+from pcmlp.report.maps import plot_visits
+from pcmlp.report.reading import Run, load
+
+PICTURES: dict[str, Callable[[Run], Figure | None]] = {
+    "learning_curve.png": plot_returns,
+    "bonus.png": plot_bonus,
+    "coverage.png": plot_coverage,
+    "visit_map.png": plot_visits,
+}
+
+
+def draw(path: Path) -> list[Path]:
+    """Those that the run at `path` has something to show in, written into its folder."""
+    run, drawn = load(path), []
+    for name, plot in PICTURES.items():
+        picture = plot(run)
+        if picture is not None:
+            picture.savefig(path / name)
+            drawn.append(path / name)
+    return drawn

@@ -1,0 +1,148 @@
+"""What reports know of runs: their files, checked, and the few numbers that tables and sentences are made of."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pcmlp.runs.episodes import Record, read
+from pcmlp.runs.folder import read_metrics
+from pcmlp.types import ConfigError
+
+_SUCCESS = 0.95  # as in summary.json
+_NEEDED = ("iteration", "seed", "env_steps", "eval_return_mean")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A column of `metrics.csv` over the iterations where every seed has a number."""
+
+    iteration: np.ndarray  # [iterations]
+    env_steps: np.ndarray  # [iterations], the mean over seeds: episodes end, and draws take, a random number of steps
+    values: np.ndarray  # [iterations, seeds]
+
+    def __bool__(self) -> bool:
+        return self.values.size > 0
+
+    @property
+    def mean(self) -> np.ndarray:
+        return self.values.mean(axis=1)
+
+    def below_peak(self) -> float:
+        """How many times smaller the last mean is than the largest; nan where nothing was paid."""
+        return float(self.mean.max() / self.mean[-1]) if self and self.mean[-1] > 0 else np.nan
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder, read."""
+
+    path: Path
+    config: dict[str, Any]
+    summary: dict[str, Any]  # empty while the run is under way
+    seeds: tuple[int, ...]
+    metrics: dict[str, np.ndarray]  # column -> [iterations, seeds], NaN where it is empty
+
+    @property
+    def task(self) -> str:
+        return self.config["task"]["name"]
+
+    @property
+    def algo(self) -> str:
+        return self.config["algo"]
+
+    @property
+    def made_by(self) -> str:
+        """For the line under a picture's title."""
+        return f"{self.task}, {self.algo}, {counted(len(self.seeds), 'seed')}"
+
+    @property
+    def deploys(self) -> bool:
+        """Whether exploring and deploying policies are two, as in Algorithm 2."""
+        return bool(self.curve("explore_return_mean"))
+
+    @property
+    def judged(self) -> str:
+        """Whose return `eval_return_mean` is."""
+        return "deploying policy" if self.deploys else "best policy of the cover"
+
+    def curve(self, column: str) -> Curve:
+        steps = self.metrics["env_steps"]
+        values = self.metrics.get(column, np.full(steps.shape, np.nan))
+        defined = np.isfinite(values).all(axis=1)
+        return Curve(self.metrics["iteration"][defined, 0], steps[defined].mean(axis=1), values[defined])
+
+    @property
+    def has_success(self) -> bool:
+        """Pendulum and the regulators have no goal."""
+        return bool(self.curve("eval_success"))
+
+    @cached_property
+    def steps_to_success(self) -> np.ndarray:
+        """Of each seed; infinite where it never came."""
+        solved = self.metrics.get("eval_success", np.zeros_like(self.metrics["env_steps"])) >= _SUCCESS
+        return np.where(solved, self.metrics["env_steps"], np.inf).min(axis=0, initial=np.inf)
+
+    @property
+    def num_solved(self) -> int:
+        return int(np.isfinite(self.steps_to_success).sum())
+
+    @property
+    def env_steps(self) -> float:
+        """How many a seed took."""
+        return float(self.metrics["env_steps"][-1].mean()) if len(self.metrics["env_steps"]) else 0.0
+
+    @property
+    def wall_s(self) -> float | None:
+        clock = self.curve("wall_s")
+        return self.summary.get("wall_s", float(clock.values[-1, 0]) if clock else None)
+
+    def records(self) -> list[Record]:
+        """Everything that was collected, in turn."""
+        return list(read(self.path / "episodes"))
+
+
+def find_runs(paths: Sequence[Path]) -> list[Path]:
+    """The run folders that are given, or lie inside those given."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        inside = [path] if (path / "metrics.csv").exists() else sorted(file.parent for file in path.rglob("metrics.csv"))
+        if not inside:
+            what = "no run in it (no metrics.csv)" if path.is_dir() else "is not a folder"
+            raise ConfigError(f"{path}: {what}; give a run folder or a folder of runs")
+        found |= dict.fromkeys(inside)
+    return list(found)
+
+
+def load(path: Path) -> Run:
+    try:
+        config = json.loads((path / "config.json").read_text())
+        summary = json.loads((path / "summary.json").read_text()) if (path / "summary.json").exists() else {}
+        columns = {name: np.array(values) for name, values in read_metrics(path).items()}
+        if not (isinstance(config["task"]["name"], str) and isinstance(config["algo"], str) and dict(summary) == summary):
+            raise TypeError("a name that is not text")
+        missing = [name for name in _NEEDED if name not in columns]
+        if missing:
+            raise KeyError(f"no column {missing[0]}")
+        return Run(path, config, summary, *_by_seed(columns))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        line = " ".join(str(error).split())
+        raise ConfigError(f"{path}: not the folder of a run that can be read ({line}); run it again") from error
+
+
+def _by_seed(columns: dict[str, np.ndarray]) -> tuple[tuple[int, ...], dict[str, np.ndarray]]:
+    """Each column as [iterations, seeds], without an iteration that was cut off."""
+    seeds = list(dict.fromkeys(columns["seed"].tolist()))
+    whole = len(columns["seed"]) // max(1, len(seeds))  # iterations that every seed has a row of
+    table = {name: values[: whole * len(seeds)].reshape(whole, len(seeds)) for name, values in columns.items()}
+    if whole and not (table["seed"] == np.array(seeds)).all():
+        raise ValueError("metrics.csv has not a row for each seed and iteration")
+    return tuple(int(seed) for seed in seeds), table
+
+
+def counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
