@@ -16,7 +16,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, ListedColormap, Normalize, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 
 from pcmlp.report import style
 from pcmlp.report.reading import Run
@@ -71,7 +71,9 @@ def _maze_goal(place: jax.Array) -> jax.Array:
 
 
 VIEWS = {
-    "mountain-car": View(("position x", "velocity v (per step)"), (-1.2, -0.07), (0.6, 0.07), _first_two, goal=_car_goal),
+    "mountain-car": View(
+        ("position x", "velocity v (per step)"), (-1.2, -0.07), (0.6, 0.07), _first_two, goal=_car_goal
+    ),
     "acrobot": View(
         ("angle of the first link (rad, 0 hangs)", "angle of the second to the first (rad)"),
         (-np.pi, -np.pi),
@@ -117,8 +119,10 @@ def plot_coverage(run: Run) -> Figure | None:
         if maps > 1:
             axes.set_title(f"seed {run.seeds[seed]}: {together[-1, seed]:.0%}", fontsize=8, loc="left", pad=3)
     _finish_large(panels[0], view)
-    bar = picture.colorbar(colours, ax=panels[0], label="visited by policy n of the cover", pad=0.02)
-    bar.ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+    bar = picture.colorbar(colours, ax=panels[0], pad=0.02, ticks=style.whole_numbers())
+    bar.set_label("visited by policy n of the cover", fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    bar.minorticks_off()
     _draw_shares(below, np.array([v.n for v in visits]), together, alone)
     seen = f"The first {len(visits)} policies entered" if len(visits) > 1 else "The first policy entered"
     style.title(picture, f"{seen} {together[-1].mean():.0%} of {_cells(view)[1]}", run.made_by)
@@ -237,7 +241,8 @@ def _painted(mask: np.ndarray, colour: str) -> np.ndarray:
 
 def _finish_large(axes: Axes, view: View) -> None:
     axes.set(xlabel=view.labels[0], ylabel=view.labels[1])
-    axes.tick_params(labelsize=9)
+    axes.tick_params(labelsize=8)
+    style.small_labels(axes)
     for axis, angle in zip((axes.xaxis, axes.yaxis), view.angles, strict=True):
         if angle:
             axis.set_ticks(list(_ANGLES), list(_ANGLES.values()))
@@ -256,7 +261,7 @@ def _draw_shares(axes: Axes, n: np.ndarray, together: np.ndarray, alone: np.ndar
         axes.fill_between(n, shares.min(axis=1), shares.max(axis=1), color=colour, alpha=0.15, linewidth=0)
         axes.plot(n, shares.mean(axis=1), dash, color=colour, linewidth=2, label=label)
     style.clean(axes)
-    axes.set(xlabel="n (iteration); lines are means over seeds, shades their range", ylabel="cells entered", ylim=(0, None))
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set(xlabel="n (the iteration); mean and range over seeds", ylabel="cells entered", ylim=(0, None))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.xaxis.set_major_locator(style.whole_numbers())
     axes.legend(frameon=False, fontsize=8)

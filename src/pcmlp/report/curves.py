@@ -1,12 +1,14 @@
 """Curves from `metrics.csv`: returns and success against env steps, the vanishing bonus against iterations."""
 
+from pathlib import Path
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+from matplotlib.ticker import StrMethodFormatter
 
 from pcmlp.report import style
-from pcmlp.report.reading import Curve, Run, counted
+from pcmlp.report.reading import Curve, Run, counted, load
 
 _EXPLORING = style.COLOURS[5]
 _FAR_APART = 10  # of budgets: the shorter run would be a line at the left edge
@@ -136,7 +138,7 @@ def _as_bonus(axes: Axes, values: np.ndarray) -> None:
     style.clean(axes)
     axes.set_ylabel("bonus paid\n(mean per real step)")
     axes.set_xlabel("iteration")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(style.whole_numbers())
 
 
 def _against_env_steps(panels: list[Axes], budgets: list[float] | None = None) -> None:
@@ -167,15 +169,14 @@ def _of_all(runs: dict[str, Run]) -> str:
 def _what_is_seen(run: Run, returns: Curve) -> str:
     if not returns:
         return "Nothing was evaluated yet"
-    seen = f"Return from {returns.mean[0]:.2f} to {returns.mean[-1]:.2f} in {returns.env_steps[-1]:,.0f} steps"
+    seen = f"Return from {returns.mean[0]:.3g} to {returns.mean[-1]:.3g} in {returns.env_steps[-1]:,.0f} steps"
     if run.has_success:
-        seen += f"; solved in {run.num_solved} of {counted(len(run.seeds), 'seed')}"
+        seen += f"; {run.num_solved} of {counted(len(run.seeds), 'seed')} solved it"
     return seen
 
 
 def _how_it_fell(bonus: Curve) -> str:
-    peak = int(bonus.iteration[bonus.mean.argmax()])
-    return f"Bonus per step at iteration {int(bonus.iteration[-1])}: {_fold(bonus)} (iteration {peak})"
+    return f"Bonus per step: {_fold(bonus)} at iteration {bonus.iteration[-1]:.0f}"
 
 
 def _fold(bonus: Curve) -> str:
@@ -183,3 +184,8 @@ def _fold(bonus: Curve) -> str:
     if np.isnan(below):
         return "none is left of its peak"
     return "at its peak" if below < 1.05 else f"{below:.3g}-fold below its peak"
+
+
+def learning_curve(path: Path) -> None:
+    """Until the command line calls `pictures.draw`."""
+    plot_returns(load(path)).savefig(path / "learning_curve.png")

@@ -1,13 +1,14 @@
 """Which actions a run has tried where, in a finite MDP: counts of state-action pairs from its episode log."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from pcmlp.report import style
-from pcmlp.report.reading import Run
+from pcmlp.report.reading import Run, load
 from pcmlp.runs.episodes import Record
 
 _STAGES = ("early", "middle", "late")
@@ -57,9 +58,19 @@ def _strips(records: Sequence[Record]) -> Figure:
             axes.set_yticks(range(num_actions))
         axes.tick_params(labelsize=8)
         axes.spines[:].set_visible(False)
+        style.small_labels(axes)
     panels[-1].set_xlabel("state (grey: not visited in these iterations)")
     if num_states <= _MANY_CELLS:
         panels[-1].set_xticks(range(0, num_states, max(1, num_states // 12)))
     assert image is not None
-    picture.colorbar(image, ax=list(panels), label="visits", shrink=0.9)
+    bar = picture.colorbar(image, ax=list(panels), shrink=0.9)
+    bar.set_label("visits", fontsize=9)
+    bar.ax.tick_params(labelsize=8)
     return picture
+
+
+def visit_map(path: Path) -> None:
+    """Until the command line calls `pictures.draw`."""
+    picture = plot_visits(load(path))
+    if picture is not None:
+        picture.savefig(path / "visit_map.png")

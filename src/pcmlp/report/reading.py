@@ -110,7 +110,9 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     """The run folders that are given, or lie inside those given."""
     found: dict[Path, None] = {}
     for path in paths:
-        inside = [path] if (path / "metrics.csv").exists() else sorted(file.parent for file in path.rglob("metrics.csv"))
+        inside = (
+            [path] if (path / "metrics.csv").exists() else sorted(file.parent for file in path.rglob("metrics.csv"))
+        )
         if not inside:
             what = "no run in it (no metrics.csv)" if path.is_dir() else "is not a folder"
             raise ConfigError(f"{path}: {what}; give a run folder or a folder of runs")
@@ -123,7 +125,9 @@ def load(path: Path) -> Run:
         config = json.loads((path / "config.json").read_text())
         summary = json.loads((path / "summary.json").read_text()) if (path / "summary.json").exists() else {}
         columns = {name: np.array(values) for name, values in read_metrics(path).items()}
-        if not (isinstance(config["task"]["name"], str) and isinstance(config["algo"], str) and dict(summary) == summary):
+        if not (
+            isinstance(config["task"]["name"], str) and isinstance(config["algo"], str) and dict(summary) == summary
+        ):
             raise TypeError("a name that is not text")
         missing = [name for name in _NEEDED if name not in columns]
         if missing:

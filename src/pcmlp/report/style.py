@@ -4,7 +4,7 @@ import textwrap
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, StrMethodFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
 
 # Okabe and Ito's colours, which most colour-blind readers can tell apart; dashes tell lines apart where they overlap.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -22,10 +22,21 @@ def figure(height: float) -> Figure:
 def clean(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(_GREY)
-    axes.tick_params(colors=_GREY, labelsize=9)
+    axes.tick_params(colors=_GREY, labelsize=8)
     axes.grid(visible=True, color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.margins(x=0.02)
+    small_labels(axes)
+
+
+def small_labels(axes: Axes) -> None:
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.label.set_size(9)
+
+
+def whole_numbers() -> MaxNLocator:
+    """Ticks for iterations."""
+    return MaxNLocator(integer=True, steps=[1, 2, 5, 10])
 
 
 def logarithmic(axes: Axes) -> None:
@@ -34,7 +45,7 @@ def logarithmic(axes: Axes) -> None:
     axes.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
     for ticks in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
         ticks(StrMethodFormatter("{x:g}"))
-    axes.tick_params(which="minor", colors=_GREY, labelsize=9)
+    axes.tick_params(which="minor", colors=_GREY, labelsize=8)
 
 
 def title(picture: Figure, seen: str, made_by: str) -> None:
