@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 from rich.table import Table
-from tyro.conf import OmitSubcommandPrefixes, Positional, UseAppendAction, arg, subcommand
+from tyro.conf import FlagCreatePairsOff, OmitSubcommandPrefixes, Positional, UseAppendAction, arg, subcommand
 
 _BAD_INPUT = 2
 _INTERRUPTED = 130
@@ -39,6 +39,8 @@ class Train:
     """Env steps of each seed; the preset's if not given."""
     out: Annotated[Path | None, arg(metavar="DIR")] = None
     """The run folder, new or empty; runs/TASK-ALGO if not given."""
+    resume: FlagCreatePairsOff[bool] = False
+    """Go on with the run in --out after its last checkpoint; where there is none, start it."""
     set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE [KEY=VALUE ...]")] = ()
     """Any other setting, such as bonus_scale=0 or task.horizon=10; the keys are those of config.json."""
 
@@ -188,7 +190,7 @@ def train(command: Train, words: list[str]) -> int:
     from pcmlp.runs import train as training
 
     console = Console()
-    summary = training.train(config, out, command=shlex.join(["pcmlp", *words]), console=console)
+    summary = training.train(config, out, command=shlex.join(["pcmlp", *words]), console=console, resume=command.resume)
     draw(out)
     show_summary(console, summary, out)
     return 0 if summary["status"] == "finished" else _INTERRUPTED

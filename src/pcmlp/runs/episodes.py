@@ -72,6 +72,29 @@ def read(folder: Path) -> Iterator[Record]:
             yield Record(int(metadata["iteration"]), seeds, load(payload))
 
 
+def cut(folder: Path, iteration: int) -> None:
+    """Drops what was logged after the iteration."""
+    path = log_path(folder)
+    if not path.exists():
+        return
+    with path.open("r+b") as file:
+        kept = 0
+        for payload in _payloads(file):
+            if int(_metadata(payload)["iteration"]) > iteration:
+                break
+            kept += _HEADER.size + len(payload)
+        file.truncate(kept)
+
+
+def last_iteration(folder: Path) -> int:
+    """The last one with a whole record, 0 where nothing is logged."""
+    path = log_path(folder)
+    if not path.exists():
+        return 0
+    with path.open("rb") as file:
+        return max((int(_metadata(payload)["iteration"]) for payload in _payloads(file)), default=0)
+
+
 def _payloads(file: BinaryIO) -> Iterator[bytes]:
     size = file.seek(0, 2)
     file.seek(0)

@@ -1,4 +1,4 @@
-"""The run folder: `config.json`, `metrics.csv`, `summary.json`, `episodes/`, `policy/`.
+"""The run folder: `config.json`, `metrics.csv`, `summary.json`, `episodes/`, `policy/`, `checkpoint/`.
 
 Whatever is written is on disk before the next iteration begins, so a run that was cut off can be read.
 """
@@ -54,6 +54,28 @@ class RunFolder:
     def policy(self) -> Path:
         return self.path / "policy"
 
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "checkpoint"
+
+    def cut(self, iteration: int) -> list[Row]:
+        """Drops the rows after the iteration from `metrics.csv`, which goes on from there, and returns the others."""
+        path = self.path / "metrics.csv"
+        kept = self.rows_through(iteration)
+        if not kept:
+            path.unlink(missing_ok=True)
+            return []
+        self._columns = list(kept[0])
+        lines = [self._columns, *(row.values() for row in kept)]
+        write_whole(path, "".join(",".join(line) + "\n" for line in lines))
+        return [{name: _typed(name, text) for name, text in row.items()} for row in kept]
+
+    def rows_through(self, iteration: int) -> list[dict[str, str]]:
+        """The whole rows up to the iteration, as text."""
+        path = self.path / "metrics.csv"
+        whole = [row for row in _rows(path) if None not in row.values()] if path.exists() else []
+        return [row for row in whole if int(row["iteration"]) <= iteration]
+
     def append(self, rows: Sequence[Row]) -> None:
         """Rows of `metrics.csv`. Row 0 comes before anyone knows what an algorithm measures, so columns may grow."""
         path = self.path / "metrics.csv"
@@ -67,6 +89,9 @@ class RunFolder:
             writer = csv.DictWriter(file, self._columns, lineterminator="\n")
             writer.writerows({name: shown(value) for name, value in row.items()} for row in rows)
 
+    def write_config(self, config: str) -> None:
+        write_whole(self.path / "config.json", config)
+
     def write_summary(self, summary: dict[str, Any]) -> None:
         write_whole(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
 
@@ -76,9 +101,16 @@ def _rows(path: Path) -> list[Row]:
         return list(csv.DictReader(file))
 
 
+def _typed(name: str, text: str) -> int | float | None:
+    if not text:
+        return None
+    return int(text) if name in ("iteration", "seed", "env_steps") else float(text)
+
+
 def check_free(path: Path) -> None:
     if path.is_dir() and any(path.iterdir()):
-        raise ConfigError(f"--out {path}: already holds files, which are not written over; give another folder")
+        remedy = "or --resume to go on with it" if (path / "config.json").exists() else "new or empty"
+        raise ConfigError(f"--out {path}: already holds files, which are not written over; give another, {remedy}")
     if path.exists() and not path.is_dir():
         raise ConfigError(f"--out {path}: is a file; give another folder")
 

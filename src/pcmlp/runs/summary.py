@@ -1,5 +1,6 @@
 """`summary.json`: how each seed ended, what the run cost and what it ran on."""
 
+import functools
 import importlib.metadata
 import os
 import platform
@@ -92,5 +93,6 @@ def device() -> str:
     return f"{first.platform} ({first.device_kind})"
 
 
+@functools.cache  # every checkpoint asks
 def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in _PACKAGES}}

@@ -16,44 +16,70 @@ import numpy as np
 from jaxtyping import Array, Key
 from rich.console import Console
 
+from pcmlp.runs import checkpoint
 from pcmlp.runs.build import build
+from pcmlp.runs.checkpoint import Checkpoint, Facts, fingerprint
 from pcmlp.runs.config import RunConfig, to_json
-from pcmlp.runs.episodes import EpisodeLog
+from pcmlp.runs.episodes import EpisodeLog, cut
 from pcmlp.runs.evaluate import Judge, evaluation_keys, scores
-from pcmlp.runs.folder import Row, RunFolder, check_free
+from pcmlp.runs.folder import Row, RunFolder, check_free, read_summary
 from pcmlp.runs.interrupt import stop_when_asked
 from pcmlp.runs.policy import deployed, save_policies
 from pcmlp.runs.progress import LiveProgress, PlainProgress, show_progress, status_line
-from pcmlp.runs.summary import CompileClock, summarise
+from pcmlp.runs.resume import changes_of_machine, check_same, is_finished, left_off
+from pcmlp.runs.summary import CompileClock, device, summarise, versions
 from pcmlp.types import AbstractAlgorithm, AbstractLearner, AbstractPolicy, Task
 
 
-def train(config: RunConfig, out: Path, *, command: str = "", console: Console | None = None) -> dict[str, Any]:
-    """Runs the configuration into the folder `out` and returns the summary; bad input writes nothing."""
+def train(
+    config: RunConfig, out: Path, *, command: str = "", console: Console | None = None, resume: bool = False
+) -> dict[str, Any]:
+    """Runs the configuration into the folder `out` and returns the summary; bad input writes nothing.
+
+    With `resume` a run that is there goes on after its last checkpoint, and is left alone if it is finished.
+    """
     console = console or Console()
-    check_free(out)
-    task, algo = build(config)
-    folder = RunFolder.create(out, to_json(config))
-    console.print(heading(config, out), highlight=False, soft_wrap=True)
-    run = Run(config, task, algo, folder, seed_keys(config))
+    run = open_run(config, out, resume)
+    if run is None:
+        console.print(f"{out}: finished already; nothing to resume", highlight=False, soft_wrap=True)
+        return read_summary(out)
+    console.print(heading(config, out, run.done), highlight=False, soft_wrap=True)
+    if changes := run.changes():
+        console.print(f"not bit for bit as it was ({', '.join(changes)})", highlight=False, soft_wrap=True)
     finished = False
-    with CompileClock() as compiling, EpisodeLog(folder.episodes) as log, stop_when_asked(console) as asked:
+    with run.compiling, EpisodeLog(run.folder.episodes) as log, stop_when_asked(console) as asked:
         try:
-            with show_progress(console, algo.num_iterations) as progress:
+            with show_progress(console, run.algo.num_iterations) as progress:
                 finished = run.loop(log, progress, asked)
         except (KeyboardInterrupt, BrokenPipeError):  # asked twice, or nobody reads our lines: this iteration is lost
             pass
-        summary = summarise(config, run.rows, run.wall_s, compiling.seconds, run.evaluations, command, finished)
-        folder.write_summary(summary)
+        summary = summarise(config, run.rows, run.wall_s, run.compile_s, run.evaluations, command, finished)
+        run.folder.write_summary(summary)
         if run.learner is not None:
-            save_policies(folder.policy, deployed(run.learner), config.seeds)
+            save_policies(run.folder.policy, deployed(run.learner), config.seeds)
     return summary
 
 
-def heading(config: RunConfig, out: Path) -> str:
+def open_run(config: RunConfig, out: Path, resume: bool) -> "Run | None":
+    """A run in a new folder, or the one that is there, taken up; None where that is finished."""
+    if not (resume and (out / "config.json").exists()):
+        check_free(out)
+        task, algo = build(config)
+        return Run(config, task, algo, RunFolder.create(out, to_json(config)), seed_keys(config))
+    check_same(config, out)
+    task, algo = build(config)
+    if is_finished(out, algo.num_iterations):
+        return None
+    run = Run(config, task, algo, RunFolder(out), seed_keys(config))
+    run.take_up(left_off(config, algo, run.keys, out))
+    return run
+
+
+def heading(config: RunConfig, out: Path, done: int | None) -> str:
     runs = f"{len(config.seeds)} seed{'s' if len(config.seeds) > 1 else ''}"
     each = f"{config.num_iterations} iterations of {config.steps_per_iteration:g} env steps"
-    return f"{config.task_name}, {config.algo}: {runs}, {each}, into {out}"
+    resumed = "" if done is None else f", going on after iteration {done}"
+    return f"{config.task_name}, {config.algo}: {runs}, {each}, into {out}{resumed}"
 
 
 def seed_keys(config: RunConfig) -> Key[Array, " seeds"]:
@@ -70,7 +96,10 @@ class Run:
     folder: RunFolder
     keys: Array
     learner: AbstractLearner | None = None
+    done: int | None = None  # the last iteration with a checkpoint
     rows: list[Row] = field(default_factory=list)
+    compiling: CompileClock = field(default_factory=CompileClock)
+    _before: Facts | None = None  # what the run had spent when it was taken up
     _began: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
@@ -81,17 +110,37 @@ class Run:
 
     @property
     def wall_s(self) -> float:
-        return time.perf_counter() - self._began
+        return time.perf_counter() - self._began + (self._before.wall_s if self._before else 0.0)
+
+    @property
+    def compile_s(self) -> float:
+        return self.compiling.seconds + (self._before.compile_s if self._before else 0.0)
 
     @property
     def evaluations(self) -> int:
-        return sum(judge.evaluations for judge in self._judges.values())
+        now = sum(judge.evaluations for judge in self._judges.values())
+        return now + (self._before.evaluations if self._before else 0)
+
+    def take_up(self, point: Checkpoint | None) -> None:
+        """Goes on from the checkpoint, or from nothing; what the folder has after it is done again."""
+        n = -1
+        if point is not None:
+            self.learner, self._before, self.done = point.learner, point.facts, point.facts.iteration
+            n = point.facts.iteration
+        self.folder.write_config(to_json(self.config))
+        self.rows = self.folder.cut(n)
+        cut(self.folder.episodes, n)
+
+    def changes(self) -> list[str]:
+        return changes_of_machine(self._before, device(), versions()) if self._before else []
 
     def loop(self, log: EpisodeLog, progress: LiveProgress | PlainProgress, asked: Callable[[], bool]) -> bool:
-        """Every iteration; whether none was left out."""
-        learner = self.learner = self.algo.start(self.keys)
-        self.record(0, {}, progress)
-        for n in range(1, self.algo.num_iterations + 1):
+        """Every iteration that is left; whether none was left out."""
+        learner = self.learner
+        if learner is None:
+            learner = self.learner = self.algo.start(self.keys)
+            self.record(0, {}, progress)
+        for n in range((self.done or 0) + 1, self.algo.num_iterations + 1):
             if asked():
                 return False
             learner, metrics, _, walked = self.algo.iterate(self.keys, learner, n)
@@ -99,7 +148,23 @@ class Run:
             for steps in walked:
                 log.append(n, self.config.seeds, steps)
             self.record(n, {name: np.asarray(values) for name, values in metrics.items()}, progress)
+            checkpoint.save(self.folder.checkpoint, learner, self.facts(n))
+            self.done = n
         return True
+
+    def facts(self, n: int) -> Facts:
+        return Facts(
+            iteration=n,
+            task=self.config.task_name,
+            algo=self.config.algo,
+            seeds=list(self.config.seeds),
+            config_sha256=fingerprint(self.config),
+            wall_s=round(self.wall_s, 3),
+            compile_s=round(self.compile_s, 3),
+            evaluations=self.evaluations,
+            device=device(),
+            versions=versions(),
+        )
 
     def record(self, n: int, metrics: dict[str, np.ndarray], progress: LiveProgress | PlainProgress) -> None:
         """A row of `metrics.csv` for each seed, on disk."""

@@ -1,0 +1,292 @@
+"""Checkpoints: a run that was cut off goes on bit for bit, and whatever cannot go on is refused and left as it is.
+
+The runs are those of tests/test_cli.py, so that they are compiled once.
+"""
+
+import io
+import json
+import shutil
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from rich.console import Console
+from safetensors.numpy import load_file, save_file
+
+from pcmlp import framework
+from pcmlp.baselines.random import UniformPolicy
+from pcmlp.runs import arrays, checkpoint
+from pcmlp.runs.build import build
+from pcmlp.runs.config import resolve
+from pcmlp.runs.episodes import log_path, read
+from pcmlp.runs.folder import read_metrics, read_summary
+from pcmlp.runs.resume import differences
+from pcmlp.runs.train import train
+from pcmlp.types import (
+    AbstractAlgorithm,
+    AbstractLearner,
+    AbstractPolicy,
+    AbstractWorld,
+    ConfigError,
+    Finite,
+    Iteration,
+)
+
+SETTINGS = ("task.horizon=3", "task.actions=2", "eval_episodes=4")
+
+
+def lock(*settings, steps=60, seeds=(0, 7)):
+    return resolve("combination-lock", seeds=seeds, steps=steps, settings=(*SETTINGS, *settings))
+
+
+def run(config, out, *, resume=False):
+    console = Console(file=io.StringIO(), width=200)
+    train(config, out, console=console, resume=resume)
+    return console.file.getvalue()
+
+
+def crash_at(patch, iteration):
+    """The process dies in the middle of an iteration."""
+    iterate = framework.iterate
+
+    def dies(keys, algo, learner, n):
+        if n == iteration:
+            raise OSError("killed")
+        return iterate(keys, algo, learner, n)
+
+    patch.setattr(framework, "iterate", dies)
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """Twenty iterations at once, and seventeen of twenty."""
+    folder = tmp_path_factory.mktemp("runs")
+    run(lock(), folder / "whole")
+    with pytest.MonkeyPatch.context() as patch:
+        crash_at(patch, 18)
+        with pytest.raises(OSError, match="killed"):
+            run(lock(), folder / "cut")
+    return folder
+
+
+@pytest.fixture
+def cut(places, tmp_path):
+    return shutil.copytree(places / "cut", tmp_path / "cut")
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_last_two_checkpoints_are_kept(places):
+    names = ["000016.json", "000016.safetensors", "000017.json", "000017.safetensors"]
+    assert sorted(file.name for file in (places / "cut" / "checkpoint").iterdir()) == names
+    facts = checkpoint.read_facts(places / "cut" / "checkpoint", 17)
+    assert (facts.task, facts.algo, facts.seeds) == ("combination-lock", "pcmlp-linear", [0, 7])
+
+
+def equal_but_for_times(once, again):
+    assert once.keys() == again.keys()
+    for name in once:
+        if not name.endswith("_s"):
+            np.testing.assert_array_equal(once[name], again[name])
+
+
+def assert_same_run(whole, again):
+    first, second = ((out / "metrics.csv").read_text().splitlines() for out in (whole, again))
+    assert first[0] == second[0]
+    equal_but_for_times(read_metrics(whole), read_metrics(again))
+    for file in ("policy/policy.safetensors", "checkpoint/000020.safetensors", "config.json"):
+        assert (whole / file).read_bytes() == (again / file).read_bytes()
+    for one, other in zip(read(whole / "episodes"), read(again / "episodes"), strict=True):
+        assert one.iteration == other.iteration
+        equal_but_for_times(one.arrays, other.arrays)
+    assert read_summary(whole)["seeds"] == read_summary(again)["seeds"]
+
+
+def test_a_run_that_was_cut_off_goes_on_bit_for_bit(places, cut):
+    with log_path(cut / "episodes").open("ab") as log:  # half a record, and a row that no checkpoint has
+        log.write(log_path(cut / "episodes").read_bytes()[:100])
+    with (cut / "metrics.csv").open("a") as metrics:
+        metrics.write("18,0,54,0.5")
+    assert "going on after iteration 17" in run(lock(), cut, resume=True)
+    assert_same_run(places / "whole", cut)
+    assert read_summary(cut)["status"] == "finished"
+
+
+def test_iterations_after_the_checkpoint_are_done_again(places, tmp_path):
+    again = shutil.copytree(places / "whole", tmp_path / "again")
+    (again / "summary.json").unlink()
+    for file in (again / "checkpoint").glob("000020.*"):
+        file.unlink()
+    assert "going on after iteration 19" in run(lock(), again, resume=True)
+    assert_same_run(places / "whole", again)
+
+
+def test_without_a_checkpoint_a_run_starts_afresh(places, cut, tmp_path):
+    shutil.rmtree(cut / "checkpoint")
+    run(lock(), cut, resume=True)
+    run(lock(), tmp_path / "new", resume=True)
+    for out in (cut, tmp_path / "new"):
+        assert_same_run(places / "whole", out)
+
+
+def test_a_finished_run_is_left_alone(places):
+    before = contents(places / "whole")
+    assert "finished already" in run(lock(), places / "whole", resume=True)
+    assert contents(places / "whole") == before
+
+
+def refused(config, out, match, *, resume=True):
+    before = contents(out)
+    with pytest.raises(ConfigError, match=match) as error:
+        run(config, out, resume=resume)
+    assert "\n" not in str(error.value)
+    assert contents(out) == before
+
+
+def test_another_configuration_is_refused_key_by_key(cut):
+    refused(lock("bonus_scale=0.5", "ridge=2"), cut, r"bonus_scale: 0.1 -> 0.5, ridge: 0.01 -> 2.0")
+    refused(lock(seeds=(0, 8)), cut, r"seeds: \[0, 7\] -> \[0, 8\]")
+    refused(lock(steps=9), cut, "steps: 60 -> 9")
+    refused(lock(steps=90), cut, "steps: 60 -> 90, but pcmlp-linear has room")
+    refused(resolve("low-rank", seeds=(0, 7), steps=1000), cut, r"\(task.name: combination-lock -> low-rank\)")
+
+
+def test_a_folder_that_exists_is_refused(cut, tmp_path):
+    refused(lock(), cut, "--resume to go on with it", resume=False)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("mine")
+    refused(lock(), tmp_path / "other", "already holds files")
+    (cut / "config.json").write_text("{")
+    refused(lock(), cut, "not the configuration of a run")
+
+
+def test_a_damaged_checkpoint_is_refused(cut):
+    file = cut / "checkpoint" / "000017.safetensors"
+    data = file.read_bytes()
+    for damaged in (data[:-4], data[:-4] + b"edit"):
+        file.write_bytes(damaged)
+        refused(lock(), cut, "000017.safetensors: truncated or edited; remove .* to go on from iteration 16")
+    file.unlink()
+    refused(lock(), cut, "000017.safetensors: missing; remove .* to go on from iteration 16")
+    (cut / "checkpoint" / "000017.json").unlink()
+    assert "going on after iteration 16" in run(lock(), cut, resume=True)
+
+
+def test_a_damaged_manifest_is_refused(cut):
+    manifest = cut / "checkpoint" / "000017.json"
+    text = manifest.read_text()
+    for damaged, match in (
+        (text[:40], "truncated or edited"),
+        (text.replace('"evaluations": ', '"evaluations": 1'), "edited"),
+        (text.replace('"format": 1', '"format": 2'), "of format 2"),
+        ("[]", "edited"),
+    ):
+        manifest.write_text(damaged)
+        refused(lock(), cut, match)
+    manifest.unlink()
+    (cut / "checkpoint" / "000016.json").unlink()
+    refused(lock(), cut, "manifest of 000017.safetensors is missing")
+
+
+def test_a_checkpoint_of_another_run_is_refused(cut):
+    other = Count(UniformPolicy(Finite(2)), jnp.zeros(2, int), jr.key(0))
+    folder, facts = cut / "checkpoint", checkpoint.read_facts(cut / "checkpoint", 17)
+    for change, match in (
+        ({"task": "low-rank"}, "of low-rank by pcmlp-linear, not of combination-lock"),
+        ({"config_sha256": "0"}, "another configuration of combination-lock"),
+    ):
+        checkpoint.save(folder, other, checkpoint.Facts(**{**vars(facts), **change}))
+        refused(lock(), cut, match)
+    checkpoint.save(folder, other, facts)
+    refused(lock(), cut, "not of this version of pcmlp")
+
+
+def test_a_run_whose_rows_or_episodes_are_gone_is_refused(cut):
+    log_path(cut / "episodes").rename(cut / "log")
+    refused(lock(), cut, "episodes/log: ends before iteration 17")
+    (cut / "log").rename(log_path(cut / "episodes"))
+    lines = (cut / "metrics.csv").read_text().splitlines()
+    (cut / "metrics.csv").write_text("\n".join(lines[:-1]) + "\n")
+    refused(lock(), cut, "metrics.csv: ends before iteration 17")
+
+
+def test_other_versions_are_said(cut):
+    folder, old = cut / "checkpoint", checkpoint.read_facts(cut / "checkpoint", 17)
+    record = json.loads((folder / "000017.json").read_text())
+    record["versions"]["jax"] = "0.0.1"
+    del record["manifest_sha256"]
+    record["manifest_sha256"] = checkpoint._of_record(record)
+    (folder / "000017.json").write_text(json.dumps(record))
+    assert old.versions["jax"] != "0.0.1"
+    assert "not bit for bit as it was (jax: 0.0.1 -> " in run(lock(), cut, resume=True)
+
+
+class Count(AbstractLearner):
+    """A learner whose arrays do not depend on how long the run is, as those of Algorithm 2."""
+
+    policy: AbstractPolicy
+    env_steps: jax.Array
+    key: jax.Array
+    name: str = "no array"
+
+    def deployed(self) -> AbstractPolicy:
+        return self.policy
+
+
+class Counting(AbstractAlgorithm):
+    """Learns nothing and walks nowhere."""
+
+    world: AbstractWorld
+    num_iterations: int
+
+    def start(self, keys):
+        return Count(UniformPolicy(Finite(2)), jnp.zeros(2, int), keys)
+
+    def iterate(self, keys, learner, n):
+        counted = eqx.tree_at(lambda l: l.env_steps, learner, learner.env_steps + n)
+        rows = jax.tree.map(lambda x: jnp.stack([x, x]), framework.example_row(self.world))
+        return Iteration(counted, {"counted": counted.env_steps.astype(jnp.float32)}, rows, [rows])
+
+
+@pytest.fixture
+def counting(monkeypatch):
+    built = build(lock())[0]
+    monkeypatch.setattr("pcmlp.runs.train.build", lambda c: (built, Counting(built.world, c.num_iterations)))
+
+
+def test_more_steps_are_welcome_where_nothing_is_sized_by_them(counting, tmp_path):
+    out = tmp_path / "run"
+    run(lock(steps=6), out)
+    assert "finished already" in run(lock(steps=6), out, resume=True)
+    assert "going on after iteration 2" in run(lock(steps=12), out, resume=True)
+    assert read_metrics(out)["env_steps"][::2] == [0.0, 1.0, 3.0, 6.0, 10.0]
+    assert read_summary(out)["iterations"] == 4
+    refused(lock(steps=6), out, "steps: 12 -> 6")
+
+
+def test_keys_and_what_is_no_array_come_back(tmp_path):
+    def count(number):
+        return Count(UniformPolicy(Finite(2)), jnp.full(3, number), jr.split(jr.key(number), 2))
+
+    like = eqx.filter_eval_shape(lambda: count(0))
+    assert eqx.tree_equal(arrays.from_bytes(arrays.to_bytes(count(5)), like), count(5))
+    save_file({"env_steps": np.zeros(3)}, tmp_path / "other")
+    with pytest.raises(ValueError, match=r"env_steps is float64\[3\], not int32\[3\]"):
+        arrays.from_bytes((tmp_path / "other").read_bytes(), like)
+    with pytest.raises(ValueError, match="not whole"):
+        arrays.from_bytes(b"nonsense", like)
+
+
+def test_differences_are_by_key():
+    old, new = {"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 4}, "e": 5}
+    assert differences(old, new) == {"b.c": (2, 4), "b.d": (3, None), "e": (None, 5)}
+
+
+def test_the_log_is_cut_at_the_checkpoint(places):
+    assert [record.iteration for record in read(places / "cut" / "episodes")] == list(range(1, 18))
+    assert load_file(places / "cut" / "checkpoint" / "000017.safetensors")["env_steps"].tolist() == [51, 51]
