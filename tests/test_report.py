@@ -1,21 +1,35 @@
-"""Pictures, from run files alone: the files here are written by hand."""
+"""Pictures and pages, from run files alone: the files here are written by hand."""
+
+import json
+from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
-from pcmlp.report.curves import compare, learning_curve, read_curve
-from pcmlp.report.maps import count_pairs, visit_map
+from pcmlp.report.coverage import VIEWS, Visits, covered, plot_coverage, visits_by_policy
+from pcmlp.report.curves import plot_bonus, plot_bonuses, plot_comparison, plot_returns
+from pcmlp.report.html import labelled, report
+from pcmlp.report.maps import count_pairs
+from pcmlp.report.pictures import draw
+from pcmlp.report.reading import Curve, find_runs, load
+from pcmlp.report.words import differing, headline, median_steps
 from pcmlp.runs.episodes import EpisodeLog, read
 from pcmlp.runs.folder import RunFolder
+from pcmlp.types import ConfigError
 
-CONFIG = '{"task": {"name": "somewhere"}, "algo": "somehow"}'
 SEEDS = (0, 4)
+STATES = {  # task -> a state of which two numbers were drawn
+    "mountain-car": lambda z: z * np.array([0.5, 0.02]),
+    "acrobot": lambda z: np.concatenate([np.cos(z[..., :1]), np.sin(z), np.cos(z[..., 1:]), z, z], axis=-1)[..., :6],
+    "pendulum": lambda z: np.stack([np.cos(z[..., 0]), np.sin(z[..., 0]), z[..., 1]], axis=-1),
+    "point-umaze": lambda z: np.clip(0.5 + 0.3 * np.abs(z), 0, 1),
+}
 
 
 class Rows:
-    """The arrays of two seeds' `Transitions`, as the log takes them."""
+    """The arrays of two seeds' `Transitions`, as the log takes them; the second seed has a row less."""
 
-    def __init__(self, state: np.ndarray, action: np.ndarray):
+    def __init__(self, state, action):
         self.state, self.action = state, action
         self.next_state = state
         self.reward = np.zeros(state.shape[:2], np.float32)
@@ -24,18 +38,29 @@ class Rows:
         self.valid[1, -1] = False
 
 
-def write_run(path, iterations, state_shape=()):
-    folder = RunFolder.create(path, CONFIG)
+def write_run(path, iterations=3, *, task="somewhere", state_shape=(), deep=False, bonus=1.0, goal=True, summary=True):
+    config = {"task": {"name": task, "horizon": 5}, "algo": "pcmlp", "seeds": SEEDS, "steps": 15, "bonus_scale": bonus}
+    folder = RunFolder.create(path, json.dumps(config))
     rng = np.random.default_rng(0)
     with EpisodeLog(folder.episodes) as log:
         for n in range(iterations + 1):
-            measured = {"bonus_mean": 1 / n, "info_gain": 1.0 * n} if n else {}
-            scores = {"eval_return_mean": 0.1 * n, "eval_return_std": 0.0, "eval_success": None, **measured}
+            success = min(1.0, n / 2) if goal else None
+            scores = {"eval_return_mean": 0.1 * n, "eval_return_std": 0.0, "eval_success": success, "wall_s": 1.5 * n}
+            if n:
+                scores |= {"bonus_mean": bonus / n**2, "info_gain": 1.0 * n}
+                scores |= {"explore_return_mean": 0.05 * n, "explore_success": success} if deep else {}
             folder.append([{"iteration": n, "seed": s, "env_steps": 5 * n + s, **scores} for s in SEEDS])
             if n:
-                finite = rng.integers(0, 4, (2, 5))
-                state = finite if not state_shape else rng.normal(size=(2, 5, *state_shape)).astype(np.float32)
+                z = rng.normal(size=(2, 5, 2))
+                vectors = STATES[task](z) if task in STATES else rng.normal(size=(2, 5, *state_shape))
+                state = vectors.astype(np.float32) if task in STATES or state_shape else rng.integers(0, 4, (2, 5))
                 log.append(n, SEEDS, Rows(state, rng.integers(0, 3, (2, 5))))
+    if summary:
+        versions = {"python": "3.11", "jax": "0.10"}
+        command = f"pcmlp train {task} --set 'x=<b>'"
+        folder.write_summary(
+            {"status": "finished", "command": command, "wall_s": 7.25, "device": "cpu", "versions": versions}
+        )
     return path
 
 
@@ -44,39 +69,205 @@ def is_picture(path):
     return data.startswith(b"\x89PNG") and len(data) > 10_000
 
 
-@pytest.mark.parametrize("iterations", [0, 1, 7])
+def text_of(picture):
+    return " ".join([picture.get_suptitle(), *(text.get_text() for text in picture.texts)])
+
+
+@pytest.mark.parametrize("iterations", [0, 1, 3])
 @pytest.mark.parametrize("state_shape", [(), (1,), (3,)])
 def test_every_kind_of_run_is_drawn(tmp_path, iterations, state_shape):
-    run = write_run(tmp_path / "run", iterations, state_shape)
-    assert is_picture(learning_curve(run))
-    drawn = visit_map(run)
-    assert drawn is None if iterations == 0 else is_picture(drawn)
+    drawn = draw(write_run(tmp_path / "run", iterations, state_shape=state_shape, goal=bool(state_shape)))
+    assert all(is_picture(path) for path in drawn)
+    later = {"bonus.png", "coverage.png" if state_shape else "visit_map.png"} if iterations else set()
+    assert {path.name for path in drawn} == {"learning_curve.png"} | later
+
+
+@pytest.mark.parametrize("task", STATES)
+def test_known_tasks_are_drawn_in_their_own_plane(tmp_path, task):
+    picture = plot_coverage(load(write_run(tmp_path / "run", task=task)))
+    assert picture is not None
+    large, small, *_ = picture.axes
+    assert large.get_xlabel() == VIEWS[task].labels[0]
+    assert len(large.images) == (task != "pendulum") + (task == "point-umaze")  # its goal and its walls
+    assert small.get_title(loc="left").startswith("seed 4")
+
+
+def test_titles_say_what_was_measured(tmp_path):
+    run = load(write_run(tmp_path / "run", 4, deep=True))
+    assert "Return from 0 to 0.4 in 22 steps; solved 2 of 2 seeds" in text_of(plot_returns(run)).replace("\n", " ")
+    legend = [text.get_text() for text in plot_returns(run).axes[0].get_legend().get_texts()]
+    assert legend == ["exploring policy, mean and range", "each seed", "deploying policy, mean of 2 seeds"]
+    picture = plot_bonus(run)
+    assert picture is not None
+    assert "16-fold below its peak" in text_of(picture)
+    assert picture.axes[0].get_yscale() == "log"
+
+
+def test_no_bonus_is_not_drawn(tmp_path):
+    run = load(write_run(tmp_path / "run", bonus=0.0))
+    assert plot_bonus(run) is None
+    assert plot_bonuses({"a": run}) is None
 
 
 def test_runs_are_compared_in_one_picture(tmp_path):
-    runs = {f"run {n}": write_run(tmp_path / f"{n}", n) for n in (0, 2, 5)}
-    assert is_picture(compare(runs, tmp_path / "curves.png"))
+    runs = {f"run {n}": load(write_run(tmp_path / f"{n}", n, bonus=float(n))) for n in (0, 2, 5)}
+    picture = plot_comparison(runs)
+    assert len(picture.axes) == 3  # returns, success, information
+    assert "run 0 0 of 2, run 2 2 of 2, run 5 2 of 2" in text_of(picture).replace("\n", " ")
+    bonuses = plot_bonuses(runs)
+    assert bonuses is not None
+    assert "1 run without any" in text_of(bonuses)
 
 
 def test_a_curve_is_a_value_for_each_seed(tmp_path):
-    run = write_run(tmp_path / "run", 3)
-    returns, bonus = read_curve(run, "eval_return_mean"), read_curve(run, "bonus_mean")
+    run = load(write_run(tmp_path / "run", 3))
+    returns, bonus = run.curve("eval_return_mean"), run.curve("bonus_mean")
     np.testing.assert_allclose(returns.env_steps, [2, 7, 12, 17])  # the mean of seeds 0 and 4
     np.testing.assert_allclose(returns.values, np.repeat([[0.0], [0.1], [0.2], [0.3]], 2, axis=1), atol=1e-6)
     np.testing.assert_allclose(bonus.env_steps, [7, 12, 17])  # not defined before the first iteration
-    assert read_curve(run, "no such column").values.size == 0
+    assert not run.curve("no such column")
+    assert bonus.below_peak() == pytest.approx(9, rel=1e-5)
+    assert np.isnan(Curve(np.arange(1), np.arange(1), np.zeros((1, 2))).below_peak())
 
 
 def test_an_iteration_that_was_cut_off_is_left_out(tmp_path):
-    run = write_run(tmp_path / "run", 3)
-    file = run / "metrics.csv"
+    path = write_run(tmp_path / "run", 3)
+    file = path / "metrics.csv"
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
-    assert read_curve(run, "eval_return_mean").values.shape == (3, 2)
-    assert is_picture(learning_curve(run))
+    assert load(path).curve("eval_return_mean").values.shape == (3, 2)
+
+
+def test_success_is_counted_by_seed(tmp_path):
+    run = load(write_run(tmp_path / "run", 3))
+    assert run.steps_to_success.tolist() == [10, 14]
+    assert (run.num_solved, median_steps(run)) == (2, "12")
+    never = load(write_run(tmp_path / "never", 1))
+    assert (never.num_solved, median_steps(never)) == (0, "more than 7")
+    assert "solved 0 of 2 seeds in 7 env steps" in headline({"never": never})
 
 
 def test_only_valid_rows_are_counted(tmp_path):
-    run = write_run(tmp_path / "run", 4)
-    counts = count_pairs(list(read(run / "episodes")), 4, 3)
+    counts = count_pairs(load(write_run(tmp_path / "run", 4)).records(), 4, 3)
     assert counts.shape == (3, 4)
     assert counts.sum() == 4 * (2 * 5 - 1)
+
+
+def test_shares_of_a_maze_are_of_its_free_cells():
+    """A policy in one cell, then one in that cell and another; what is not valid counts for nothing."""
+    here, there, nowhere = (0.55, 0.55), (2.55, 1.55), (2.95, 2.95)
+    first = Visits(1, np.array([[here, nowhere]]), np.array([[True, False]]))
+    second = Visits(2, np.array([[here, there]]), np.array([[True, True]]))
+    together, alone = covered([first, second], VIEWS["point-umaze"])
+    np.testing.assert_allclose(together[:, 0] * 700, [1, 2])
+    np.testing.assert_allclose(alone[:, 0] * 700, [1, 2])
+
+
+def test_the_state_an_episode_ends_in_is_visited(tmp_path):
+    with EpisodeLog(tmp_path) as log:
+        rows = Rows(np.zeros((2, 3, 2), np.float32), np.zeros((2, 3)))
+        rows.next_state = np.ones((2, 3, 2), np.float32)
+        rows.last = np.array([[False, True, False]] * 2)
+        log.append(1, SEEDS, rows)
+        log.append(1, SEEDS, rows)  # what was drawn from the cover for the fit
+    (visits,) = visits_by_policy(list(read(tmp_path)), VIEWS["mountain-car"])
+    assert [places[valid].sum() for places, valid in zip(visits.places, visits.valid, strict=True)] == [2, 2]
+
+
+class Page(HTMLParser):
+    """What a page shows, and what it would fetch."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.links, self.words = [], [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.links += [value for name, value in attrs if name in ("src", "href")]
+
+    def handle_data(self, data):
+        self.words += data
+
+
+def test_a_report_is_one_file_that_shows_everything(tmp_path):
+    run = write_run(tmp_path / "run", task="point-umaze", deep=True)
+    file = report([run])
+    assert file == run / "report.html"
+    page = Page(file.read_text())
+    assert page.tags.count("img") == 3
+    assert all(link.startswith("data:image/png;base64,") for link in page.links)
+    assert "script" not in page.tags
+    assert "b" not in page.tags  # the command is text
+    assert "--set 'x=<b>'" in page.words
+    assert "pcmlp solved 2 of 2 seeds (median 12 env steps)" in page.words
+    for shown in ("python 3.11", "seeds: 0 4", "7.2", "0.3 ± 0"):
+        assert shown in page.words
+
+
+def test_names_from_files_cannot_write_html(tmp_path):
+    page = Page(report([write_run(tmp_path / "<i>run", 1, task="<script>alert(1)</script>")]).read_text())
+    assert "script" not in page.tags
+    assert "i" not in page.tags
+
+
+def test_runs_of_a_folder_are_compared(tmp_path):
+    write_run(tmp_path / "all/car/pcmlp", 2, bonus=1.0, state_shape=(2,))
+    write_run(tmp_path / "all/car/control", 1, bonus=0.0, summary=False)
+    write_run(tmp_path / "all/pole/pcmlp", 2, task="pole", goal=False)
+    file = report([tmp_path / "all"])
+    assert file == tmp_path / "all/report.html"
+    page = Page(file.read_text())
+    assert "On somewhere, pcmlp solved 2 of 2 seeds (median 12 env steps); control solved 0 of 2 seeds" in page.words
+    assert "control (unfinished)" in page.words
+    assert "On pole, pcmlp took 12 env steps; the return of its best policy of the cover" in page.words
+
+
+def test_a_report_goes_where_it_is_wanted(tmp_path):
+    run = write_run(tmp_path / "run", 0)
+    assert report([run], tmp_path / "new/page.html") == tmp_path / "new/page.html"
+    assert report([run], tmp_path / "new") == tmp_path / "new/report.html"
+
+
+def test_runs_are_told_apart_by_what_differs(tmp_path):
+    runs = [load(write_run(tmp_path / name, 1, bonus=bonus)) for name, bonus in (("a", 1.0), ("b", 1.0), ("c", 0.0))]
+    assert list(labelled(runs)) == ["a", "b", "c"]
+    assert differing(runs) == ["", "", "bonus_scale=0"]
+    assert differing(runs[1:]) == ["bonus_scale=1", "bonus_scale=0"]
+
+
+BROKEN = {
+    "nothing": lambda run: (run / "metrics.csv").unlink(),
+    "config.json": lambda run: (run / "config.json").unlink(),
+    "names no task": lambda run: (run / "config.json").write_text('{"task": {"name": 3}, "algo": "x"}'),
+    "not an object": lambda run: (run / "summary.json").write_text("[]"),
+    "column": lambda run: (run / "metrics.csv").write_text("iteration,seed,env_steps\n"),
+    "row for each": lambda run: (run / "metrics.csv").write_text(
+        "iteration,seed,env_steps,eval_return_mean\n0,0,0,0\n1,0,5,1\n1,4,5,1\n1,4,5,1\n"
+    ),
+    "convert": lambda run: (run / "metrics.csv").write_text("iteration,seed,env_steps,eval_return_mean\n0,0,0,much\n"),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path, what):
+    run = write_run(tmp_path / "run", 1)
+    BROKEN[what](run)
+    with pytest.raises(ConfigError) as refused:
+        report([run])
+    line = str(refused.value)
+    assert "\n" not in line
+    assert str(run) in line
+    assert what in line.replace("no run in it", "nothing")
+    assert not (run / "report.html").exists()
+
+
+def test_there_must_be_a_folder(tmp_path):
+    with pytest.raises(ConfigError, match="is not a folder"):
+        report([tmp_path / "missing"])
+    with pytest.raises(ConfigError, match="no folder was given"):
+        report([])
+    run = write_run(tmp_path / "run", 0)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        report([run], tmp_path / "file" / "inside")
+    assert find_runs([run, tmp_path]) == [run]

@@ -178,7 +178,7 @@ def _plain_view(records: Sequence[Record]) -> View:
     low, high = states.min(axis=0)[:2].tolist(), states.max(axis=0)[:2].tolist()
     second = "state coordinate 1 (task units)"
     if len(low) == 1:
-        second, low, high = "policy n", [*low, records[0].iteration], [*high, records[-1].iteration]
+        second, low, high = "policy n", [*low, float(records[0].iteration)], [*high, float(records[-1].iteration)]
     wide = [max(top, bottom + 1e-6) for bottom, top in zip(low, high, strict=True)]
     return View(("state coordinate 0 (task units)", second), (low[0], low[1]), (wide[0], wide[1]), _first_two)
 
@@ -212,7 +212,7 @@ def _draw_map(axes: Axes, visits: Sequence[Visits], view: View, seed: int, colou
     n = np.concatenate([np.full(v.valid[seed].sum(), v.n) for v in visits])
     shown = np.random.default_rng(0).permutation(len(places))[:_POINTS]  # mixed, so that late ones do not cover early
     size = 7 if seed == 0 else 1.5
-    axes.scatter(*places[shown].T, c=n[shown], s=size, cmap=colours.cmap, norm=colours.norm, linewidths=0, alpha=0.8)
+    axes.scatter(*places[shown].T, c=colours.to_rgba(n[shown]), s=size, linewidths=0, alpha=0.8)
     margin = 0.02 * (np.array(view.high) - np.array(view.low))
     (left, bottom), (right, top) = view.low - margin, view.high + margin
     axes.set(xlim=(left, right), ylim=(bottom, top))

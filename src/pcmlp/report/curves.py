@@ -11,6 +11,7 @@ from pcmlp.report import style
 from pcmlp.report.reading import Curve, Run, counted, load
 
 _EXPLORING = style.COLOURS[5]
+_TITLED = 3  # more runs do not fit into a title
 _FAR_APART = 10  # of budgets: the shorter run would be a line at the left edge
 
 
@@ -43,7 +44,7 @@ def plot_bonus(run: Run) -> Figure | None:
     return _figure([axes])
 
 
-def plot_comparison(runs: dict[str, Run], seen: str) -> Figure:
+def plot_comparison(runs: dict[str, Run]) -> Figure:
     """Return, success and what the cover has seen, of several runs of one task, by label."""
     columns = {
         "eval_return_mean": "return\n(task reward per episode)",
@@ -61,7 +62,7 @@ def plot_comparison(runs: dict[str, Run], seen: str) -> Figure:
             _as_success(axes)
     _against_env_steps(panels, [run.env_steps for run in runs.values()])
     _legend_below(_figure(panels), panels[0])
-    style.title(_figure(panels), seen, _of_all(runs))
+    style.title(_figure(panels), _who_solved_it(runs), _of_all(runs))
     return _figure(panels)
 
 
@@ -171,8 +172,15 @@ def _what_is_seen(run: Run, returns: Curve) -> str:
         return "Nothing was evaluated yet"
     seen = f"Return from {returns.mean[0]:.3g} to {returns.mean[-1]:.3g} in {returns.env_steps[-1]:,.0f} steps"
     if run.has_success:
-        seen += f"; {run.num_solved} of {counted(len(run.seeds), 'seed')} solved it"
+        seen += f"; solved {run.num_solved} of {counted(len(run.seeds), 'seed')}"
     return seen
+
+
+def _who_solved_it(runs: dict[str, Run]) -> str:
+    if len(runs) > _TITLED or not any(run.has_success for run in runs.values()):
+        return f"Returns of {len(runs)} runs"
+    solved = (f"{label} {run.num_solved} of {len(run.seeds)}" for label, run in runs.items())
+    return f"Seeds solved: {', '.join(solved)}"
 
 
 def _how_it_fell(bonus: Curve) -> str:

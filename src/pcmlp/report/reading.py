@@ -56,6 +56,10 @@ class Run:
         return self.config["algo"]
 
     @property
+    def status(self) -> str:
+        return str(self.summary.get("status", "unfinished"))
+
+    @property
     def made_by(self) -> str:
         """For the line under a picture's title."""
         return f"{self.task}, {self.algo}, {counted(len(self.seeds), 'seed')}"
@@ -122,20 +126,27 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
 
 def load(path: Path) -> Run:
     try:
-        config = json.loads((path / "config.json").read_text())
-        summary = json.loads((path / "summary.json").read_text()) if (path / "summary.json").exists() else {}
+        config = _json_object(path / "config.json")
+        summary = _json_object(path / "summary.json") if (path / "summary.json").exists() else {}
+        if not (isinstance(config["task"]["name"], str) and isinstance(config["algo"], str)):
+            raise ValueError("config.json names no task and algorithm")
         columns = {name: np.array(values) for name, values in read_metrics(path).items()}
-        if not (
-            isinstance(config["task"]["name"], str) and isinstance(config["algo"], str) and dict(summary) == summary
-        ):
-            raise TypeError("a name that is not text")
-        missing = [name for name in _NEEDED if name not in columns]
-        if missing:
-            raise KeyError(f"no column {missing[0]}")
+        for name in _NEEDED:
+            if name not in columns:
+                raise ValueError(f"metrics.csv has no column {name}")
         return Run(path, config, summary, *_by_seed(columns))
     except (OSError, ValueError, KeyError, TypeError) as error:
         line = " ".join(str(error).split())
-        raise ConfigError(f"{path}: not the folder of a run that can be read ({line}); run it again") from error
+        raise ConfigError(
+            f"{path}: not a run that can be read ({line}); give another folder or run it again"
+        ) from error
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    content = json.loads(path.read_text())
+    if not isinstance(content, dict):
+        raise ValueError(f"{path.name} is not an object")
+    return content
 
 
 def _by_seed(columns: dict[str, np.ndarray]) -> tuple[tuple[int, ...], dict[str, np.ndarray]]:

@@ -11,7 +11,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("-", "--", ":", "-.")
 WIDTH = 5.6  # inches: letters of 9 points can still be read when a phone shows the picture
 _GREY = "#555555"
-_LETTERS_PER_INCH = 11  # of a title
+_LETTERS_PER_INCH = 10.5  # of a title
 
 
 def figure(height: float) -> Figure:
@@ -31,7 +31,7 @@ def clean(axes: Axes) -> None:
 
 def small_labels(axes: Axes) -> None:
     for axis in (axes.xaxis, axes.yaxis):
-        axis.label.set_size(9)
+        axis.label.set_fontsize(9)
 
 
 def whole_numbers() -> MaxNLocator:

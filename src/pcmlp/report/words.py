@@ -1,0 +1,87 @@
+"""What tables and headlines say of runs, from their numbers alone."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pcmlp.report.reading import Run, counted
+
+_NAMED = 6  # runs in a sentence
+_ELSEWHERE = ("algo", "seeds", "steps", "task.name")  # have a column of their own
+
+
+def headline(runs: dict[str, Run]) -> str:
+    """What happened in the runs of one task, by label."""
+    if len(runs) == 1:
+        return _of_one(next(iter(runs.values())))
+    task = next(iter(runs.values())).task
+    if any(run.has_success for run in runs.values()):
+        ranked = sorted(runs.items(), key=lambda item: (-item[1].num_solved, np.median(item[1].steps_to_success)))
+        said = [f"{label} solved {_solved_in(run)}" for label, run in ranked]
+    else:
+        evaluated = {label: run for label, run in runs.items() if run.curve("eval_return_mean")}
+        ranked = sorted(evaluated.items(), key=lambda item: -item[1].curve("eval_return_mean").mean[-1])
+        said = [f"{label} ends with a return of {final_return(run)}" for label, run in ranked]
+    left = len(runs) - len(said[:_NAMED])
+    said = [*said[:_NAMED], f"{counted(left, 'more run')} below"] if left else said
+    return f"On {task}, {'; '.join(said)}."
+
+
+def _of_one(run: Run) -> str:
+    returns, bonus = run.curve("eval_return_mean"), run.curve("bonus_mean")
+    if not returns:
+        return f"{run.algo} on {run.task}: nothing was evaluated yet."
+    said = f"the return of its {run.judged} went from {returns.mean[0]:.3g} to {returns.mean[-1]:.3g}"
+    first = f"On {run.task}, {run.algo} "
+    first += f"solved {_solved_in(run)}; " if run.has_success else f"took {run.env_steps:,.0f} env steps; "
+    if bonus and bonus.below_peak() >= 1.05:
+        said += f", and its bonus fell {bonus.below_peak():.3g}-fold below its peak"
+    return f"{first}{said}."
+
+
+def _solved_in(run: Run) -> str:
+    seeds = f"{run.num_solved} of {counted(len(run.seeds), 'seed')}"
+    return (
+        f"{seeds} (median {median_steps(run)} env steps)"
+        if run.num_solved
+        else f"{seeds} in {run.env_steps:,.0f} env steps"
+    )
+
+
+def median_steps(run: Run) -> str:
+    """Over all seeds: one that never succeeds took longer than it was given."""
+    median = np.median(run.steps_to_success)
+    return f"{median:,.0f}" if np.isfinite(median) else f"more than {run.env_steps:,.0f}"
+
+
+def final_return(run: Run) -> str:
+    """Mean and standard deviation over seeds."""
+    returns = run.curve("eval_return_mean")
+    return f"{returns.values[-1].mean():.4g} ± {returns.values[-1].std():.2g}" if returns else "–"
+
+
+def differing(runs: Sequence[Run]) -> list[str]:
+    """For each run of one task, the settings that most runs of its algorithm do not have; of the task's, most runs."""
+    flat = [_flat(run.config) for run in runs]
+
+    def usual(i: int, key: str) -> bool:
+        same = [other for other, run in zip(flat, runs, strict=True) if run.algo == runs[i].algo or key[:5] == "task."]
+        alike = sum(other.get(key) == flat[i][key] for other in same)
+        return alike > len(same) / 2
+
+    return [
+        " ".join(f"{key}={value}" for key, value in settings.items() if key not in _ELSEWHERE and not usual(i, key))
+        for i, settings in enumerate(flat)
+    ]
+
+
+def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """As `--set` has them."""
+    settings = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            settings |= _flat(value, f"{prefix}{key}.")
+        else:
+            settings[f"{prefix}{key}"] = f"{value:g}" if isinstance(value, float) else str(value).lower()
+    return settings
