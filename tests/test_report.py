@@ -82,6 +82,11 @@ def test_every_kind_of_run_is_drawn(tmp_path, iterations, state_shape):
     assert {path.name for path in drawn} == {"learning_curve.png"} | later
 
 
+def test_a_run_that_was_stopped_at_once_has_no_pictures(tmp_path):
+    RunFolder.create(tmp_path / "run", "{}")
+    assert draw(tmp_path / "run") == []
+
+
 @pytest.mark.parametrize("task", STATES)
 def test_known_tasks_are_drawn_in_their_own_plane(tmp_path, task):
     picture = plot_coverage(load(write_run(tmp_path / "run", task=task)))

@@ -20,6 +20,8 @@ PICTURES: dict[str, Callable[[Run], Figure | None]] = {
 
 def draw(path: Path) -> list[Path]:
     """Those that the run at `path` has something to show in, written into its folder."""
+    if not (path / "metrics.csv").exists():  # it was stopped before anything was measured
+        return []
     run, drawn = load(path), []
     for name, plot in PICTURES.items():
         picture = plot(run)
