@@ -151,6 +151,16 @@ def test_success_is_counted_by_seed(tmp_path):
     assert "solved 0 of 2 seeds in 7 env steps" in headline({"never": never})
 
 
+def test_many_runs_have_a_short_headline(tmp_path):
+    runs = {str(n): load(write_run(tmp_path / f"{n}", n)) for n in (0, 1, 2, 3)}
+    said = headline(runs)
+    assert (
+        said == "On somewhere, 2 of 4 runs solved every seed, 2 in the fewest env steps (median 12); 0, 1 solved none."
+    )
+    dense = {str(n): load(write_run(tmp_path / f"dense-{n}", n, goal=False)) for n in (0, 1, 2, 3)}
+    assert headline(dense) == "On somewhere, 3 ends with a return of 0.3 ± 0; 0 ends with a return of 0 ± 0."
+
+
 def test_only_valid_rows_are_counted(tmp_path):
     counts = count_pairs(load(write_run(tmp_path / "run", 4)).records(), 4, 3)
     assert counts.shape == (3, 4)

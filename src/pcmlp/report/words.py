@@ -7,7 +7,7 @@ import numpy as np
 
 from pcmlp.report.reading import Run, counted
 
-_NAMED = 6  # runs in a sentence
+_NAMED = 3  # runs in a sentence; of more, only the extremes
 _ELSEWHERE = ("algo", "seeds", "steps", "task.name")  # have a column of their own
 
 
@@ -16,16 +16,29 @@ def headline(runs: dict[str, Run]) -> str:
     if len(runs) == 1:
         return _of_one(next(iter(runs.values())))
     task = next(iter(runs.values())).task
-    if any(run.has_success for run in runs.values()):
-        ranked = sorted(runs.items(), key=lambda item: (-item[1].num_solved, np.median(item[1].steps_to_success)))
-        said = [f"{label} solved {_solved_in(run)}" for label, run in ranked]
-    else:
-        evaluated = {label: run for label, run in runs.items() if run.curve("eval_return_mean")}
-        ranked = sorted(evaluated.items(), key=lambda item: -item[1].curve("eval_return_mean").mean[-1])
-        said = [f"{label} ends with a return of {final_return(run)}" for label, run in ranked]
-    left = len(runs) - len(said[:_NAMED])
-    said = [*said[:_NAMED], f"{counted(left, 'more run')} below"] if left else said
-    return f"On {task}, {'; '.join(said)}."
+    said = _who_solved(runs) if any(run.has_success for run in runs.values()) else _who_returned(runs)
+    return f"On {task}, {'; '.join(said)}." if said else f"On {task} nothing was evaluated yet."
+
+
+def _who_solved(runs: dict[str, Run]) -> list[str]:
+    ranked = sorted(runs.items(), key=lambda item: (-item[1].num_solved, np.median(item[1].steps_to_success)))
+    if len(runs) <= _NAMED:
+        return [f"{label} solved {_solved_in(run)}" for label, run in ranked]
+    every = [(label, run) for label, run in ranked if run.num_solved == len(run.seeds)]
+    none = [label for label, run in ranked if run.num_solved == 0]
+    said = [f"{label} solved {_solved_in(run)}" for label, run in ranked if 0 < run.num_solved < len(run.seeds)]
+    if every:
+        label, run = every[0]
+        first = f"{len(every)} of {counted(len(runs), 'run')} solved every seed, {label} in the fewest env steps"
+        said = [f"{first} (median {median_steps(run)})", *said]
+    return [*said, f"{', '.join(none)} solved none"] if none else said
+
+
+def _who_returned(runs: dict[str, Run]) -> list[str]:
+    evaluated = [(label, run) for label, run in runs.items() if run.curve("eval_return_mean")]
+    ranked = sorted(evaluated, key=lambda item: -item[1].curve("eval_return_mean").mean[-1])
+    named = ranked if len(ranked) <= _NAMED else [ranked[0], ranked[-1]]
+    return [f"{label} ends with a return of {final_return(run)}" for label, run in named]
 
 
 def _of_one(run: Run) -> str:
