@@ -37,8 +37,10 @@ def _who_solved(runs: dict[str, Run]) -> list[str]:
 def _who_returned(runs: dict[str, Run]) -> list[str]:
     evaluated = [(label, run) for label, run in runs.items() if run.curve("eval_return_mean")]
     ranked = sorted(evaluated, key=lambda item: -item[1].curve("eval_return_mean").mean[-1])
-    named = ranked if len(ranked) <= _NAMED else [ranked[0], ranked[-1]]
-    return [f"{label} ends with a return of {final_return(run)}" for label, run in named]
+    if len(ranked) <= _NAMED:
+        return [f"{label} ends with a return of {final_return(run)}" for label, run in ranked]
+    (best, most), (worst, least) = ranked[0], ranked[-1]
+    return [f"{best} has the highest return ({final_return(most)})", f"{worst} the lowest ({final_return(least)})"]
 
 
 def _of_one(run: Run) -> str:
