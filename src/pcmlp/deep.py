@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from pcmlp.bonus import EllipticalBonus, accumulate, elliptical_bonus, information_gain, second_moment
 from pcmlp.framework import example_row
-from pcmlp.imagine import BoundedBonus, grounded, imagine, no_bonus
+from pcmlp.imagine import BoundedBonus, grounded, imagine, no_bonus, reward_free
 from pcmlp.replay import Replay
 from pcmlp.types import (
     MDP,
@@ -56,6 +56,7 @@ class Deep(AbstractAlgorithm):
     covariance: Literal["on", "off"] = eqx.field(static=True, default="on")  # off: Sigma stays lambda I, a control
     replay_starts: float = 0.2  # the share of imagined episodes that begin at a state of the replay
     margin: float = 1.0  # how far imagined states may leave what was seen, in ranges of that
+    reward_free: bool = eqx.field(static=True, default=False)  # explore for the bonus alone
 
     def __check_init__(self) -> None:
         for name, good, remedy in (
@@ -113,8 +114,7 @@ def start(key: Key[Array, ""], algo: Deep) -> DeepLearner:
     seen = Box(nowhere, -nowhere)
     starts = jnp.broadcast_to(example.state, (_STARTS, example.state.shape[1]))
     exploring, deploying = (
-        algo.planner.init(policy_key, imagination(algo, model, b, algo.world.states, starts))
-        for b in (bonus, no_bonus)
+        algo.planner.init(policy_key, imagination(algo, model, b, algo.world.states, starts)) for b in (bonus, no_bonus)
     )  # line 1
     return DeepLearner(
         policy=exploring,
@@ -182,17 +182,17 @@ def improve(
 
 
 _start = eqx.filter_jit(eqx.filter_vmap(start, in_axes=(0, None)))
-_improve = eqx.filter_jit(
-    eqx.filter_vmap(improve, in_axes=(0, None, eqx.if_array(0), eqx.if_array(0), None))
-)
+_improve = eqx.filter_jit(eqx.filter_vmap(improve, in_axes=(0, None, eqx.if_array(0), eqx.if_array(0), None)))
 
 
 def imagination(algo: Deep, model: Callable, bonus: Callable, seen: Box, starts: Float[Array, "n s"]) -> MDP:
     states, actions = algo.world.states, algo.world.actions
     assert isinstance(states, Box) and isinstance(actions, Box)
+    world = algo.world.mdp
     if bonus is not no_bonus:
         bonus = BoundedBonus(bonus, actions)
-    imagined = imagine(algo.world.mdp, model, bonus)
+        world = reward_free(world) if algo.reward_free else world
+    imagined = imagine(world, model, bonus)
     return grounded(imagined, bounds(states, seen, algo.margin), actions, starts, algo.replay_starts)
 
 

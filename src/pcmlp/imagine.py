@@ -88,3 +88,11 @@ def grounded(imagined: MDP, bounds: Box, actions: Box, starts: Float[Array, "n s
 
 def no_bonus(state: State, action: Action) -> Float[Array, ""]:
     return jnp.zeros(())
+
+
+def no_reward(state: State, action: Action, next_state: State) -> Float[Array, ""]:
+    return jnp.zeros(())
+
+
+def reward_free(world: MDP) -> MDP:
+    return MDP(world.initial, world.transition, no_reward, world.terminal, world.horizon)

@@ -11,6 +11,7 @@ from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
 
 State = Shaped[Array, "*state"]  # what the agent observes: an integer in a finite MDP, a vector elsewhere
@@ -171,6 +172,10 @@ class Box(eqx.Module):
     @property
     def size(self) -> int:
         return self.low.shape[-1]
+
+    def bounded(self) -> bool:
+        """Whether all bounds are finite; to be asked before anything is traced."""
+        return bool(np.isfinite(np.concatenate([self.low, self.high])).all())
 
     def sample(self, key: Key[Array, ""]) -> Float[Array, " n"]:
         return jr.uniform(key, self.low.shape, minval=self.low, maxval=self.high)

@@ -92,10 +92,21 @@ class DrawRandomNetwork(eqx.Module):
 
     states: Box
     actions: Box
-    sizes: tuple[int, ...] = eqx.field(static=True, default=(500, 500))
-    norm: float = 1.0
-    action_weight: float = 1.0
-    bounded: bool = eqx.field(static=True, default=True)
+    sizes: tuple[int, ...] = eqx.field(static=True)
+    norm: float
+    action_weight: float
+    bounded: bool = eqx.field(static=True)
+
+    @staticmethod
+    def of(
+        states: Box,
+        actions: Box,
+        *,
+        sizes: tuple[int, ...] = (500, 500),
+        norm: float = 1.0,
+        action_weight: float = 1.0,
+    ) -> "DrawRandomNetwork":
+        return DrawRandomNetwork(states, actions, sizes, norm, action_weight, states.bounded() and actions.bounded())
 
     def __call__(self, key: Key[Array, ""], data: Transitions) -> RandomNetwork:
         how = {"sizes": self.sizes, "norm": self.norm, "action_weight": self.action_weight}

@@ -4,6 +4,18 @@ from pcmlp.planners.cem import CEM
 from pcmlp.planners.lqr import LQR, LinearPolicy
 from pcmlp.planners.mppi import MPPI
 from pcmlp.planners.shooting import Shooting, ShootingPolicy
+from pcmlp.planners.trpo import TRPO, ActorCritic
 from pcmlp.planners.value_iteration import FinitePolicy, ValueIteration
 
-__all__ = ["CEM", "LQR", "MPPI", "FinitePolicy", "LinearPolicy", "Shooting", "ShootingPolicy", "ValueIteration"]
+__all__ = [
+    "CEM",
+    "LQR",
+    "MPPI",
+    "TRPO",
+    "ActorCritic",
+    "FinitePolicy",
+    "LinearPolicy",
+    "Shooting",
+    "ShootingPolicy",
+    "ValueIteration",
+]

@@ -1,41 +1,59 @@
-"""A configuration into the task and the inputs of Algorithm 1. What only a built task can tell is checked here."""
+"""A configuration into the task and the inputs of Algorithm 1 or 2. What only a built task can tell is checked here."""
 
 import dataclasses
 import math
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Key
 
 from pcmlp.baselines.random import UniformPlanner
-from pcmlp.features import Fourier, OneHot, Polynomial, check_norm, feature_dim
+from pcmlp.deep import Deep
+from pcmlp.features import DrawFourier, DrawRandomNetwork, OneHot, Polynomial, check_norm, feature_dim
 from pcmlp.framework import PCMLP
-from pcmlp.models import KNR
-from pcmlp.planners import CEM, MPPI, Shooting, ValueIteration
+from pcmlp.models import KNR, DrawNeural, Fitting
+from pcmlp.planners import CEM, MPPI, TRPO, Shooting, ValueIteration
 from pcmlp.runs.options import (
     FEATURES,
     CEMOptions,
+    DeepConfig,
     FourierFeatures,
-    ModelOptions,
+    FrameworkConfig,
+    KNRModel,
     MPPIOptions,
+    NeuralModel,
     OneHotFeatures,
     PolynomialFeatures,
+    RandomNetworkFeatures,
     RunConfig,
+    TRPOOptions,
     UniformOptions,
     ValueIterationOptions,
     name_of,
 )
 from pcmlp.tasks import TASKS
-from pcmlp.types import AbstractModel, AbstractPlanner, AbstractWorld, Box, ConfigError, Features, Finite, Task
+from pcmlp.types import (
+    AbstractAlgorithm,
+    AbstractModel,
+    AbstractPlanner,
+    AbstractWorld,
+    Box,
+    ConfigError,
+    Features,
+    Finite,
+    Task,
+)
 
 _MONOMIALS = 5_000  # a covariance of more features than this is no longer a quick factorisation
-_FEATURE_POINTS = 500  # what the units and bandwidth of Fourier features are read from
 
 
-def build(config: RunConfig) -> tuple[Task, PCMLP]:
+def build(config: RunConfig) -> tuple[Task, AbstractAlgorithm]:
     task = build_task(config)
+    return build_deep(config, task) if isinstance(config, DeepConfig) else build_framework(config, task)
+
+
+def build_framework(config: RunConfig, task: Task) -> tuple[Task, PCMLP]:
+    """Algorithm 1."""
+    assert isinstance(config, FrameworkConfig)
     features = build_features(config, task)
     try:  # PCMLP checks this as well; here the line can name the settings
         check_norm(features, task.world.states, task.world.actions)
@@ -56,6 +74,48 @@ def build(config: RunConfig) -> tuple[Task, PCMLP]:
         covariance=config.covariance,
     )
     return Task(task.world, features, model, task.success_return), algo
+
+
+def build_deep(config: DeepConfig, task: Task) -> tuple[Task, Deep]:
+    """Algorithm 2, which draws its features and its model for each seed."""
+    states, actions = task.world.states, task.world.actions
+    if not (isinstance(states, Box) and isinstance(actions, Box)):
+        raise ConfigError(f"algo={config.algo}: needs states and actions that are vectors; give another algorithm")
+    options = config.model
+    assert isinstance(options, NeuralModel)
+    fitting = Fitting(options.steps, options.batch, options.unroll, options.rate, options.decay, options.clip)
+    model = DrawNeural(states.size, actions.size, options.sizes, fitting)
+    algo = Deep(
+        world=task.world,
+        features=draw_features(config, states, actions),
+        model=model,
+        planner=build_planner(config, task.world),
+        num_iterations=config.num_iterations,
+        samples_per_policy=config.samples_per_policy or config.task.horizon,
+        replay_size=config.replay_size,
+        rounds=config.rounds,
+        ridge=config.ridge,
+        bonus_scale=config.bonus_scale,
+        covariance=config.covariance,
+        replay_starts=config.replay_starts,
+        margin=config.margin,
+        reward_free=config.reward_free,
+    )
+    return task, algo
+
+
+def draw_features(config: DeepConfig, states: Box, actions: Box) -> DrawRandomNetwork | DrawFourier:
+    options = config.features
+    if isinstance(options, RandomNetworkFeatures):
+        return DrawRandomNetwork.of(
+            states, actions, sizes=options.sizes, norm=options.norm, action_weight=options.action_weight
+        )
+    if isinstance(options, FourierFeatures):
+        return DrawFourier.of(
+            states, actions, dim=options.dim, bandwidth=options.bandwidth, action_weight=options.action_weight
+        )
+    name = name_of(FEATURES, options)
+    raise ConfigError(f"features.name={name}: {config.algo} draws its own; give random-network or fourier")
 
 
 def build_task(config: RunConfig) -> Task:
@@ -90,6 +150,8 @@ def build_features(config: RunConfig, task: Task) -> Features:
             name = "polynomial" if isinstance(options, PolynomialFeatures) else "fourier"
             raise ConfigError(f"features.name={name}: needs states and actions that are vectors; give one-hot")
         return _of_vectors(options, states, actions)
+    if isinstance(options, RandomNetworkFeatures):
+        raise ConfigError(f"features.name=random-network: {config.algo} takes a phi of its setting; give fourier")
     if task.features is None:
         raise ConfigError("features.name=task: the task has no phi of its own; give fourier or polynomial")
     return task.features
@@ -101,14 +163,10 @@ def _of_vectors(options: PolynomialFeatures | FourierFeatures, states: Box, acti
         if count > _MONOMIALS:
             raise ConfigError(f"features.degree={options.degree}: {count} monomials; give a lower degree")
         return Polynomial.of(states, actions, degree=options.degree, scale=options.scale)
-    point_key, frequency_key = jr.split(jr.key(0))
-
-    def point(key: Key[Array, ""]) -> Float[Array, " n"]:
-        state_key, action_key = jr.split(key)
-        return jnp.concatenate([states.sample(state_key), actions.sample(action_key)])
-
-    x = jax.vmap(point)(jr.split(point_key, _FEATURE_POINTS))
-    return Fourier.of(frequency_key, x, dim=options.dim, bandwidth=options.bandwidth)
+    draw = DrawFourier.of(
+        states, actions, dim=options.dim, bandwidth=options.bandwidth, action_weight=options.action_weight
+    )
+    return draw.over_boxes(jr.key(0))
 
 
 def build_model(config: RunConfig, task: Task, features: Features) -> AbstractModel:
@@ -118,13 +176,9 @@ def build_model(config: RunConfig, task: Task, features: Features) -> AbstractMo
             f"algo={config.algo}: fits a model of the task's own class and the task has none; "
             "give an algorithm that brings its model"
         )
-    if not isinstance(model, KNR):
-        if options != ModelOptions():
-            raise ConfigError(
-                f"model.method={options.method} model.radius={options.radius}: the model of {config.task_name} has no "
-                "such settings; leave model.* out"
-            )
+    if not isinstance(options, KNRModel):
         return model
+    assert isinstance(model, KNR)
     size, dim = model.W.shape[0], feature_dim(features, task.world.states, task.world.actions)
     radius = model.radius if options.radius is None else options.radius
     fresh = KNR.of(features, size, dim, sigma=model.sigma, radius=radius)
@@ -137,7 +191,9 @@ def build_planner(config: RunConfig, world: AbstractWorld) -> AbstractPlanner:
         return ValueIteration()
     if isinstance(options, UniformOptions):
         return UniformPlanner(actions)
-    assert isinstance(actions, Box)
+    assert isinstance(actions, Box) and isinstance(world.states, Box)
+    if isinstance(options, TRPOOptions):
+        return TRPO(world.states, actions, **vars(options))
     length = options.plan_length or config.task.horizon
     if isinstance(options, CEMOptions):
         shooter = CEM(
@@ -163,13 +219,16 @@ def build_planner(config: RunConfig, world: AbstractWorld) -> AbstractPlanner:
 
 
 def imagined_steps(config: RunConfig) -> tuple[int, int]:
-    """Imagined steps for each real action and for each call of the planner; 0 where planning takes no samples."""
+    """Imagined steps for each real action and for the planning of an iteration; 0 where planning takes no samples."""
     options = config.planner
+    plans = config.rounds + 1 if isinstance(config, DeepConfig) else 1  # and one for the policy to deploy
+    if isinstance(options, TRPOOptions):
+        return 0, plans * options.updates * options.streams * options.length
     if not isinstance(options, CEMOptions | MPPIOptions):
         return 0, 0
     rounds = options.iterations if isinstance(options, CEMOptions) else 1
     refinement = rounds * options.num_plans * options.particles * (options.plan_length or config.task.horizon)
-    return refinement, 2 * options.warmup * refinement  # both the last plan and doing nothing are refined
+    return refinement, plans * 2 * options.warmup * refinement  # both the last plan and doing nothing are refined
 
 
 __all__ = ["build", "build_task", "imagined_steps"]

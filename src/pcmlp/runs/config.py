@@ -1,8 +1,8 @@
 """The configuration of a run, resolved from presets and `--set key=value`, and as JSON.
 
-`task`, `features` and `planner` are groups: `features.name=fourier` chooses the record whose fields `features.dim` and
-so on then are, so that a group holds no setting of another record. `model.*` is read by regulators alone. Everything is
-checked here or in `runs.build`, before anything is compiled.
+`task`, `features`, `model` and `planner` are groups: `features.name=fourier` chooses the record whose fields `features.dim` and
+so on then are, so that a group holds no setting of another record. Everything is checked here or in `runs.build`, before
+anything is compiled.
 """
 
 import dataclasses
@@ -10,18 +10,25 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from pcmlp.runs.options import COMMAND_LINE, GROUPS, ModelOptions, RunConfig, name_of
+from pcmlp.runs.options import COMMAND_LINE, GROUPS, DeepConfig, FrameworkConfig, RunConfig, name_of
 from pcmlp.runs.parse import annotations, known, nearest, parse, parse_int, split_settings
-from pcmlp.runs.presets import ALGORITHMS, PLANNERS_OF, PRESETS, algorithms_for, default_algorithm
+from pcmlp.runs.presets import (
+    ALGORITHMS,
+    DEEP_TASKS,
+    PAPER_PRESETS,
+    PLANNERS_OF,
+    PRESETS,
+    algorithms_for,
+    default_algorithm,
+)
 from pcmlp.runs.validate import validate
 from pcmlp.tasks import TASKS
 from pcmlp.types import ConfigError
 
-_SETTINGS = {
-    key: annotation
-    for key, annotation in annotations(RunConfig).items()
-    if key not in (*COMMAND_LINE, *GROUPS, "model")
-}
+
+def plain_settings(record: type[RunConfig]) -> dict[str, Any]:
+    """The keys of a configuration that are neither a group nor a flag, and their types."""
+    return {key: kind for key, kind in annotations(record).items() if key not in (*COMMAND_LINE, *GROUPS)}
 
 
 def resolve(
@@ -37,26 +44,45 @@ def resolve(
     if (algo, task) not in PRESETS:
         works = " or ".join(algorithms_for(task))
         raise ConfigError(f"algo={algo}: not made for {task}; give --algo {works}")
-    preset = PRESETS[algo, task]
     given = split_settings(settings)
+    preset = _preset(algo, task, given)
+    record = DeepConfig if task in DEEP_TASKS else FrameworkConfig
     groups = {
         "task": _choose("task", task, given, preset),
         "features": _choose("features", _group_name("features", given, preset, "task"), given, preset),
         "planner": _choose("planner", _planner_name(algo, given, preset), given, preset),
-        "model": _fill("model", ModelOptions, given, preset),
+        "model": _choose("model", _model_name(given, preset), given, preset),
     }
     for key, text in given.items():
-        _check_key(key, text, groups)
-    plain = {key: preset[key] for key in _SETTINGS if key in preset}
-    plain |= {key: parse(key, given[key], _SETTINGS[key]) for key in _SETTINGS if key in given}
+        _check_key(key, text, groups, record)
+    kinds = plain_settings(record)
+    plain = {key: preset[key] for key in kinds if key in preset}
+    plain |= {key: parse(key, given[key], kind) for key, kind in kinds.items() if key in given}
     budget = preset["steps"] if steps is None else parse_int("steps", str(steps))
     numbers = tuple(parse_int("seeds", str(seed)) for seed in seeds)
-    config = RunConfig(algo=algo, seeds=numbers, steps=budget, **groups, **plain)
+    config = record(algo=algo, seeds=numbers, steps=budget, **groups, **plain)
     if config.samples_per_policy is None or "samples_per_policy" not in given:  # a preset does not know the horizon
         enough = max(config.samples_per_policy or 1, config.task.horizon)
         config = dataclasses.replace(config, samples_per_policy=enough)
     validate(config)
     return config
+
+
+def _preset(algo: str, task: str, given: dict[str, str]) -> dict[str, Any]:
+    if parse("preset", given.get("preset", "ours"), annotations(RunConfig)["preset"]) == "ours":
+        return PRESETS[algo, task]
+    if (algo, task) not in PAPER_PRESETS:
+        raise ConfigError(f"preset=paper: the paper has no table for {algo} on {task}; leave it out")
+    return PAPER_PRESETS[algo, task]
+
+
+def _model_name(given: dict[str, str], preset: dict[str, Any]) -> str:
+    """A task or an algorithm comes with its class of models."""
+    name = _group_name("model", given, preset, "task")
+    made_for = preset.get("model.name", "task")
+    if name != made_for:
+        raise ConfigError(f"model.name={name}: this algorithm and task are for {made_for}; leave it out")
+    return name
 
 
 def _group_name(group: str, given: dict[str, str], preset: dict[str, Any], default: str) -> str:
@@ -90,19 +116,22 @@ def _fill(group: str, options: type, given: dict[str, str], preset: dict[str, An
     return options(**values)
 
 
-def keys_of(groups: dict[str, Any]) -> list[str]:
+def keys_of(groups: dict[str, Any], record: type[RunConfig]) -> list[str]:
     """Every key that `--set` takes, given the chosen records."""
     inside = [f"{group}.{name}" for group, options in groups.items() for name in annotations(type(options))]
-    return [*_SETTINGS, "features.name", "planner.name", *inside]
+    return [*plain_settings(record), "features.name", "model.name", "planner.name", *inside]
 
 
-def _check_key(key: str, text: str, groups: dict[str, Any]) -> None:
-    keys = keys_of(groups)
+def _check_key(key: str, text: str, groups: dict[str, Any], record: type[RunConfig]) -> None:
+    keys = keys_of(groups, record)
     if key in keys:
         return
     if key in COMMAND_LINE or key == "task.name":
         flag = "the first argument" if key.startswith("task") else f"--{key}"
         raise ConfigError(f"{key}={text}: not a key of --set; give it as {flag}")
+    if any(key in plain_settings(other) for other in (FrameworkConfig, DeepConfig)):
+        other = 1 if record is DeepConfig else 2
+        raise ConfigError(f"{key}={text}: a setting of Algorithm {other}, which is not what runs here; leave it out")
     group, _, name = key.partition(".")
     elsewhere = [other for other, options in GROUPS.get(group, {}).items() if name in annotations(options)]
     if elsewhere and group != "task":
@@ -134,6 +163,8 @@ def _flat(record: dict[str, Any], prefix: str = "") -> list[str]:
         if isinstance(value, dict):
             items += _flat(value, f"{key}.")
         elif prefix or key not in COMMAND_LINE:
+            if isinstance(value, list):
+                value = ",".join(map(str, value))
             text = value if isinstance(value, str) else str(value).lower()  # None and booleans as `--set` has them
             items.append(f"{prefix}{key}={text}")
     return items

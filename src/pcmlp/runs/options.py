@@ -1,5 +1,6 @@
-"""The whole configuration of a run as frozen records; what each of them means to the algorithm is in `framework`."""
+"""The whole configuration of a run as frozen records; what each of them means to the algorithm is in `framework` and `deep`."""
 
+import abc
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,14 +27,36 @@ class PolynomialFeatures:
 class FourierFeatures:
     dim: int = 100
     bandwidth: float | None = None  # none: the median heuristic
+    action_weight: float = 1.0  # how much an action counts beside a state
 
 
 @dataclass(frozen=True)
-class ModelOptions:
-    """Of a KNR; finite models have none."""
+class RandomNetworkFeatures:
+    sizes: tuple[int, ...] = (500, 500)  # of its hidden layers; phi is the last one
+    norm: float = 1.0  # the largest |phi| over the task's states
+    action_weight: float = 1.0
 
+
+@dataclass(frozen=True)
+class TaskModel:
+    """The task's own class, as it is: counts, or a finite class with maximum likelihood."""
+
+
+@dataclass(frozen=True)
+class KNRModel:
     method: Literal["exact", "sgd", "sgd-corrected"] = "exact"
     radius: float | None = None  # F; none: the task's own
+
+
+@dataclass(frozen=True)
+class NeuralModel:
+    sizes: tuple[int, ...] = (500, 500)
+    steps: int = 100  # C, SGD steps of a round
+    batch: int = 128
+    unroll: int = 2  # L
+    rate: float = 1e-3
+    decay: float = 1e-5
+    clip: float = 2.0  # of the gradient's norm
 
 
 @dataclass(frozen=True)
@@ -64,6 +87,23 @@ class MPPIOptions:
 
 
 @dataclass(frozen=True)
+class TRPOOptions:
+    updates: int = 40  # of a round
+    streams: int = 40  # imagined side by side
+    length: int = 100  # steps of each in an update
+    discount: float = 0.99
+    trace: float = 0.95  # lambda of the advantages
+    kl_bound: float = 0.01
+    damping: float = 0.1
+    conjugate_steps: int = 10
+    policy_sizes: tuple[int, ...] = (32, 32)
+    value_sizes: tuple[int, ...] = (64, 64)
+    value_rate: float = 2e-3
+    value_epochs: int = 5
+    value_batch: int = 128
+
+
+@dataclass(frozen=True)
 class UniformOptions:
     pass
 
@@ -73,14 +113,17 @@ FEATURES = {
     "one-hot": OneHotFeatures,
     "polynomial": PolynomialFeatures,
     "fourier": FourierFeatures,
+    "random-network": RandomNetworkFeatures,
 }
+MODELS = {"task": TaskModel, "knr": KNRModel, "neural": NeuralModel}
 PLANNERS = {
     "value-iteration": ValueIterationOptions,
     "cem": CEMOptions,
     "mppi": MPPIOptions,
+    "trpo": TRPOOptions,
     "uniform": UniformOptions,
 }
-GROUPS: dict[str, dict[str, type]] = {"task": TASKS, "features": FEATURES, "planner": PLANNERS}
+GROUPS: dict[str, dict[str, type]] = {"task": TASKS, "features": FEATURES, "model": MODELS, "planner": PLANNERS}
 COMMAND_LINE = ("task", "algo", "seeds", "steps")  # what has a flag of its own
 
 
@@ -89,19 +132,20 @@ def name_of(names: dict[str, type], options: Any) -> str:
 
 
 @dataclass(frozen=True)
-class RunConfig:
+class RunConfig(abc.ABC):
+    """What all algorithms have in common."""
+
     task: Any  # the task's own options: one of the records in TASKS
     algo: str
     seeds: tuple[int, ...]
     steps: int  # env steps of each seed
     features: Any
-    model: ModelOptions
+    model: Any
     planner: Any
+    preset: Literal["ours", "paper"] = "ours"
     bonus_scale: float = 1.0  # c
     ridge: float = 1.0  # lambda
     samples_per_policy: int | None = None  # K; none: one episode
-    draws: Literal["episodes", "iid"] = "episodes"
-    fit_samples: int | None = None  # M; none: the samples of every policy so far
     covariance: Literal["on", "off"] = "on"
     eval_episodes: int = 100
 
@@ -110,15 +154,45 @@ class RunConfig:
         return name_of(TASKS, self.task)
 
     @property
-    def steps_per_iteration(self) -> float:
-        """A draw from d_pi takes (H + 1) / 2 steps on average, whole episodes are rounded up."""
-        assert self.samples_per_policy is not None
-        drawn = (self.samples_per_policy, self.fit_samples or 0)
-        horizon = self.task.horizon
-        if self.draws == "iid":
-            return sum(drawn) * (horizon + 1) / 2
-        return float(sum(-(-n // horizon) * horizon for n in drawn))
+    @abc.abstractmethod
+    def steps_per_iteration(self) -> float: ...
 
     @property
     def num_iterations(self) -> int:
         return int(self.steps // self.steps_per_iteration)
+
+    def _episodes(self, samples: int | None) -> int:
+        """Env steps of whole episodes with at least so many samples."""
+        horizon = self.task.horizon
+        return -(-(samples or 0) // horizon) * horizon
+
+
+@dataclass(frozen=True)
+class FrameworkConfig(RunConfig):
+    """Algorithm 1."""
+
+    draws: Literal["episodes", "iid"] = "episodes"
+    fit_samples: int | None = None  # M; none: the samples of every policy so far
+
+    @property
+    def steps_per_iteration(self) -> float:
+        """A draw from d_pi takes (H + 1) / 2 steps on average, whole episodes are rounded up."""
+        drawn = (self.samples_per_policy, self.fit_samples)
+        if self.draws == "iid":
+            return sum(n or 0 for n in drawn) * (self.task.horizon + 1) / 2
+        return float(sum(map(self._episodes, drawn)))
+
+
+@dataclass(frozen=True)
+class DeepConfig(RunConfig):
+    """Algorithm 2."""
+
+    rounds: int = 2  # of model and planner updates in an iteration
+    replay_size: int = 30_000
+    replay_starts: float = 0.5  # the share of imagined episodes that begin at a state of the replay
+    margin: float = 3.0  # how far imagined states may leave what was seen, in ranges of that
+    reward_free: bool = False  # explore with no task reward
+
+    @property
+    def steps_per_iteration(self) -> float:
+        return float(self._episodes(self.samples_per_policy))

@@ -41,6 +41,10 @@ def parse(key: str, text: str, annotation: Any) -> Any:
         return parse_float(key, text)
     if annotation is str:
         return text
+    if annotation is bool:
+        return known(key, text.lower(), ("true", "false"), "true or false") == "true"
+    if origin is tuple:
+        return tuple(parse_int(key, item) for item in text.strip("[]()").split(",") if item.strip())
     raise TypeError(f"{key} is annotated {annotation}, which no text is parsed to")
 
 

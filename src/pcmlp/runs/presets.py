@@ -3,6 +3,8 @@
 from typing import Any
 
 ALGORITHMS = {
+    "pcmlp": "Deep PC-MLP: neural dynamics, random-network features, TRPO in the model",
+    "pcmlp-mppi": "Deep PC-MLP with random Fourier features and MPPI, which replans at every step",
     "pcmlp-linear": "PC-MLP in a finite MDP: the model is counted or chosen by likelihood, planning is value iteration",
     "pcmlp-knr": "PC-MLP in a kernelized nonlinear regulator: least squares or SGD, planning by CEM or MPPI",
     "random": "uniform random actions in the same loop: what no exploration strategy finds",
@@ -10,6 +12,8 @@ ALGORITHMS = {
 
 # Who plans, the first by default.
 PLANNERS_OF = {
+    "pcmlp": ("trpo",),
+    "pcmlp-mppi": ("mppi",),
     "pcmlp-linear": ("value-iteration",),
     "pcmlp-knr": ("cem", "mppi"),
     "random": ("uniform",),
@@ -28,11 +32,79 @@ EXPERIMENTS = {
 # lucky one, so those tasks draw more.
 _LOCK = {"steps": 4_000, "bonus_scale": 0.1, "ridge": 0.01}
 _LOW_RANK = {"steps": 50_000, "bonus_scale": 0.05, "ridge": 0.01, "samples_per_policy": 1_000}
-_KNR = {"steps": 600, "bonus_scale": 0.02, "ridge": 0.01, "samples_per_policy": 40, "eval_episodes": 20}
+_KNR = {
+    "model.name": "knr",
+    "steps": 600,
+    "bonus_scale": 0.02,
+    "ridge": 0.01,
+    "samples_per_policy": 40,
+    "eval_episodes": 20,
+}
 _POLY = {"steps": 800, "bonus_scale": 0.05, "samples_per_policy": 80}
+
+# One configuration for all tasks of Deep PC-MLP, found on seeds 100 and up.
+# paper: lambda = .01, c = 5, K = 2,000, and 20 rounds in the authors' release, with a phi whose scale is not given / here:
+# a phi of norm 1 against which lambda and c mean something, and an episode or two a policy.
+_DEEP: dict[str, Any] = {
+    "steps": 2_000,
+    "bonus_scale": 0.05,
+    "ridge": 1e-3,
+    "samples_per_policy": 200,
+    "features.name": "random-network",
+    "features.action_weight": 0.2,
+    "model.name": "neural",
+}
+_DEEP_MPPI: dict[str, Any] = {
+    **_DEEP,
+    "steps": 4_000,
+    "eval_episodes": 20,
+    "replay_size": 10_000,
+    "features.name": "fourier",
+    "model.sizes": (64, 64),
+    "model.steps": 1_000,
+}
+# The paper's tables for mountain-car and acrobot. Its phi has no scale; this one gives bonuses of about 1 a step, as the
+# authors' release has, and like there they hardly vanish.
+_PAPER: dict[str, Any] = {
+    **_DEEP,
+    "steps": 30_000,
+    "bonus_scale": 5.0,
+    "ridge": 0.01,
+    "samples_per_policy": 2_000,
+    "rounds": 20,
+    "replay_starts": 0.2,
+    "margin": 1_000.0,
+    "features.norm": 0.01,
+    "features.action_weight": 1.0,
+    "planner.value_rate": 1e-3,
+    "planner.value_batch": 64,
+}
+_PAPER_MPPI: dict[str, Any] = {
+    **_PAPER,
+    "bonus_scale": 1.0,
+    "samples_per_policy": 1_000,
+    "rounds": 1,
+    "eval_episodes": 20,
+    "replay_size": 10_000,
+    "features.name": "fourier",
+    "features.dim": 20,
+    "model.sizes": (64,),
+    "model.rate": 5e-3,
+    "model.steps": 1_000,
+    "planner.plan_length": 30,
+}
+# Random play learns nothing, so its model is as small as can be.
+_DEEP_RANDOM: dict[str, Any] = {**_DEEP, "rounds": 1, "model.sizes": (8,), "model.steps": 1, "model.batch": 8}
+DEEP_TASKS = ("mountain-car", "acrobot", "pendulum", "point-umaze")
+_DEEP_STEPS = {"point-umaze": 10_000, "pendulum": 4_000}  # where the preset's steps are not enough
 
 # The first algorithm of a task is its default.
 PRESETS: dict[tuple[str, str], dict[str, Any]] = {
+    **{
+        (algo, task): {**preset, "steps": max(preset["steps"], _DEEP_STEPS.get(task, 0))}
+        for algo, preset in (("pcmlp", _DEEP), ("pcmlp-mppi", _DEEP_MPPI), ("random", _DEEP_RANDOM))
+        for task in DEEP_TASKS
+    },
     ("pcmlp-linear", "combination-lock"): _LOCK,
     ("pcmlp-linear", "low-rank"): _LOW_RANK,
     ("pcmlp-knr", "knr-lds"): _KNR,
@@ -41,6 +113,11 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     ("random", "low-rank"): _LOW_RANK,
     ("random", "knr-lds"): {**_KNR, "eval_episodes": 100},
     ("random", "knr-poly"): {**_KNR, **_POLY, "eval_episodes": 100},
+}
+
+
+PAPER_PRESETS = {
+    (algo, task): preset for algo, preset in (("pcmlp", _PAPER), ("pcmlp-mppi", _PAPER_MPPI)) for task in DEEP_TASKS
 }
 
 

@@ -3,7 +3,19 @@
 from collections.abc import Iterator
 from typing import Any
 
-from pcmlp.runs.options import CEMOptions, FourierFeatures, MPPIOptions, PolynomialFeatures, RunConfig
+from pcmlp.runs.options import (
+    CEMOptions,
+    DeepConfig,
+    FourierFeatures,
+    FrameworkConfig,
+    KNRModel,
+    MPPIOptions,
+    NeuralModel,
+    PolynomialFeatures,
+    RandomNetworkFeatures,
+    RunConfig,
+    TRPOOptions,
+)
 from pcmlp.types import ConfigError
 
 Check = tuple[str, Any, bool, str]  # key, value, whether it is good, the remedy
@@ -37,7 +49,7 @@ def _run(config: RunConfig) -> Iterator[Check]:
 
 
 def _algorithm(config: RunConfig) -> Iterator[Check]:
-    K, M, horizon = config.samples_per_policy, config.fit_samples, config.task.horizon
+    K, horizon = config.samples_per_policy, config.task.horizon
     assert K is not None
     yield "bonus_scale", config.bonus_scale, config.bonus_scale >= 0, "give 0 (no bonus) or more"
     yield "bonus_scale", config.bonus_scale, config.bonus_scale <= _LARGEST, f"give at most {_LARGEST:g}"
@@ -45,9 +57,19 @@ def _algorithm(config: RunConfig) -> Iterator[Check]:
     yield "ridge", config.ridge, config.ridge >= 1e-6, "too small for 32-bit numbers; give 1e-6 or more"
     yield "ridge", config.ridge, config.ridge <= _LARGEST, f"give at most {_LARGEST:g}"
     yield "samples_per_policy", K, K >= 1, "give 1 or more"
-    whole = f"less than one episode of {horizon} steps; give {horizon} or more, or draws=iid"
-    yield "samples_per_policy", K, config.draws == "iid" or horizon <= K, whole
-    yield "fit_samples", M, M is None or M >= 1, "give 1 or more, or none for the samples of every policy so far"
+    if isinstance(config, DeepConfig):
+        whole = f"less than one episode of {horizon} steps; give {horizon} or more"
+        yield "samples_per_policy", K, horizon <= K, whole
+        yield "rounds", config.rounds, config.rounds >= 1, "give 1 or more"
+        yield "replay_size", config.replay_size, config.replay_size >= horizon, f"give {horizon} (an episode) or more"
+        share = config.replay_starts
+        yield "replay_starts", share, 0 <= share <= 1, "a share of the imagined episodes; give a number from 0 to 1"
+        yield "margin", config.margin, config.margin >= 0, "give 0 or more"
+    if isinstance(config, FrameworkConfig):
+        M = config.fit_samples
+        whole = f"less than one episode of {horizon} steps; give {horizon} or more, or draws=iid"
+        yield "samples_per_policy", K, config.draws == "iid" or horizon <= K, whole
+        yield "fit_samples", M, M is None or M >= 1, "give 1 or more, or none for the samples of every policy so far"
 
 
 def _features(config: RunConfig) -> Iterator[Check]:
@@ -59,16 +81,57 @@ def _features(config: RunConfig) -> Iterator[Check]:
         even = phi.dim >= 2 and phi.dim % 2 == 0
         yield "features.dim", phi.dim, even, "Fourier features come in pairs; give an even number of at least 2"
         wide = phi.bandwidth is None or phi.bandwidth > 0
+        yield "features.action_weight", phi.action_weight, phi.action_weight > 0, "give a number above 0"
         yield "features.bandwidth", phi.bandwidth, wide, "give a number above 0, or none for the median heuristic"
+
+    if isinstance(phi, RandomNetworkFeatures):
+        yield "features.sizes", _list(phi.sizes), _layers(phi.sizes), "give the sizes of its layers, such as 500,500"
+        yield "features.norm", phi.norm, 0 < phi.norm <= 1, "give a number above 0 and at most 1"
+        yield "features.action_weight", phi.action_weight, phi.action_weight > 0, "give a number above 0"
 
 
 def _model(config: RunConfig) -> Iterator[Check]:
-    radius = config.model.radius
-    yield "model.radius", radius, radius is None or radius > 0, "give a number above 0, or none for the task's own"
+    model = config.model
+    if isinstance(model, KNRModel):
+        wide = model.radius is None or model.radius > 0
+        yield "model.radius", model.radius, wide, "give a number above 0, or none for the task's own"
+    if isinstance(model, NeuralModel):
+        yield "model.sizes", _list(model.sizes), _layers(model.sizes), "give the sizes of its layers, such as 500,500"
+        for name in ("steps", "batch", "unroll"):
+            yield f"model.{name}", getattr(model, name), getattr(model, name) >= 1, "give 1 or more"
+        for name in ("rate", "clip"):
+            yield f"model.{name}", getattr(model, name), getattr(model, name) > 0, "give a number above 0"
+        yield "model.decay", model.decay, model.decay >= 0, "give 0 or more"
+
+
+def _list(sizes: tuple[int, ...]) -> str:
+    return ",".join(map(str, sizes))
+
+
+def _layers(sizes: tuple[int, ...]) -> bool:
+    return len(sizes) > 0 and min(sizes) >= 1
+
+
+def _trpo(plan: TRPOOptions) -> Iterator[Check]:
+    for name in ("updates", "streams", "length", "conjugate_steps", "value_epochs", "value_batch"):
+        yield f"planner.{name}", getattr(plan, name), getattr(plan, name) >= 1, "give 1 or more"
+    rows = plan.streams * plan.length
+    few = f"more than the {rows} imagined steps of an update (streams x length); give at most {rows}"
+    yield "planner.value_batch", plan.value_batch, plan.value_batch <= rows, few
+    for name in ("policy_sizes", "value_sizes"):
+        sizes = getattr(plan, name)
+        yield f"planner.{name}", _list(sizes), _layers(sizes), "give the sizes of its layers, such as 32,32"
+    for name in ("discount", "trace"):
+        yield f"planner.{name}", getattr(plan, name), 0 <= getattr(plan, name) <= 1, "give a number from 0 to 1"
+    for name in ("kl_bound", "value_rate"):
+        yield f"planner.{name}", getattr(plan, name), getattr(plan, name) > 0, "give a number above 0"
+    yield "planner.damping", plan.damping, plan.damping >= 0, "give 0 or more"
 
 
 def _planner(config: RunConfig) -> Iterator[Check]:
     plan = config.planner
+    if isinstance(plan, TRPOOptions):
+        yield from _trpo(plan)
     if not isinstance(plan, CEMOptions | MPPIOptions):
         return
     for name in ("num_plans", "particles", "warmup"):

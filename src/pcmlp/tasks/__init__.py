@@ -10,6 +10,10 @@ TASKS = {
     "low-rank": LowRank,
     "knr-lds": LinearSystem,
     "knr-poly": DoubleWell,
+    "mountain-car": MountainCar,
+    "acrobot": Acrobot,
+    "pendulum": Pendulum,
+    "point-umaze": PointUMaze,
 }
 
 __all__ = [
