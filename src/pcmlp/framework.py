@@ -79,7 +79,6 @@ class PCMLP(AbstractAlgorithm):
 
 
 class Learner(AbstractLearner):
-
     policy: AbstractPolicy  # pi_n
     cover: Cover  # { pi_1 ... pi_n }
     covariance: Float[Array, "*seeds d d"]  # Sigma_n

@@ -30,9 +30,7 @@ def begin(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Place:
     return Place(mdp.initial(key), policy.init(), jnp.zeros((), int))
 
 
-def walk(
-    key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy, place: Place, steps: int
-) -> tuple[Place, Transitions]:
+def walk(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy, place: Place, steps: int) -> tuple[Place, Transitions]:
     """`steps` steps from `place`; where the MDP or its horizon ends an episode the next one begins."""
 
     def step(place: Place, step_key):
