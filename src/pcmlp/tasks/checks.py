@@ -1,0 +1,161 @@
+"""What a user hands in, checked before anything long starts: reward and terminal functions, Gymnasium environments.
+
+Each failure is one line that says what is wrong and what to do.
+"""
+
+import inspect
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from pcmlp.types import Box, ConfigError, Space
+
+Samples = tuple[Array, Array, Array]  # states, actions, next states, each with a leading axis
+
+_EXAMPLES = 16
+_SUPPORTED = "supported is a 1-D Box of floats"
+_FLATTEN = "wrap the environment in gymnasium.wrappers.FlattenObservation"
+
+
+def check_reward(reward: Any, states: Space, actions: Space, samples: Samples | None = None) -> None:
+    """That reward(state, action, next_state) is one finite float, at `samples` or anywhere in the spaces."""
+    samples = _examples(states, actions) if samples is None else samples
+    _check_output("reward", reward, samples, jnp.floating, "one float", "return a scalar, with jnp.sum over an axis")
+    values = np.asarray(jax.jit(jax.vmap(reward))(*samples))
+    if (bad := np.flatnonzero(~np.isfinite(values))).size:
+        state, action, after = (np.asarray(x[bad[0]]).tolist() for x in samples)
+        raise ConfigError(
+            f"reward={_name(reward)}: is {values[bad[0]]} at state {state}, action {action}, next state {after}; "
+            "make it finite everywhere"
+        )
+
+
+def check_terminal(terminal: Any, states: Space, actions: Space, samples: Samples | None = None) -> None:
+    """That terminal(state, action, next_state) is one bool."""
+    samples = _examples(states, actions) if samples is None else samples
+    _check_output("terminal", terminal, samples, jnp.bool, "one bool", "return a comparison, with jnp.any over an axis")
+
+
+def _check_output(kind: str, function: Any, samples: Samples, dtype: Any, wanted: str, remedy: str) -> None:
+    _check_signature(kind, function)
+    try:
+        out = jax.eval_shape(function, *(x[0] for x in samples))
+    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
+        raise ConfigError(
+            f"{kind}={_name(function)}: JAX cannot trace it ({first_line(error)}); "
+            "write it with jax.numpy, and jnp.where in the place of if"
+        ) from error
+    except Exception as error:  # whatever the user's code raises
+        raise ConfigError(
+            f"{kind}={_name(function)}: fails with {type(error).__name__}: {first_line(error)}"
+        ) from error
+    if not isinstance(out, jax.ShapeDtypeStruct):
+        raise ConfigError(f"{kind}={_name(function)}: returns a {type(out).__name__}, not {wanted}; {remedy}")
+    if out.shape != () or not jnp.issubdtype(out.dtype, dtype):
+        found = f"{out.dtype} of shape {out.shape}"
+        raise ConfigError(f"{kind}={_name(function)}: returns {found}, not {wanted}; {remedy}")
+
+
+def _check_signature(kind: str, function: Any) -> None:
+    if not callable(function):
+        raise ConfigError(f"{kind}={function!r}: give a function of (state, action, next_state)")
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # a builtin that does not say
+        return
+    try:
+        signature.bind(None, None, None)
+    except TypeError as error:
+        raise ConfigError(
+            f"{kind}={_name(function)}{signature}: is called with three arguments; "
+            "let it take (state, action, next_state)"
+        ) from error
+
+
+def _examples(states: Space, actions: Space) -> Samples:
+    rng = np.random.default_rng(0)
+    return _sample(rng, states), _sample(rng, actions), _sample(rng, states)
+
+
+def _sample(rng: np.random.Generator, space: Space) -> Array:
+    if not isinstance(space, Box):
+        return jnp.asarray(rng.integers(space.size, size=_EXAMPLES))
+    low, high = np.asarray(space.low), np.asarray(space.high)
+    low = np.where(np.isfinite(low), low, np.minimum(high, 1.0) - 2.0)  # no bound: within 2 of the other, or 1 of 0
+    high = np.where(np.isfinite(high), high, low + 2.0)
+    return jnp.asarray(rng.uniform(low, high, (_EXAMPLES, space.size)), jnp.float32)
+
+
+def _name(function: Callable) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].strip() if lines else type(error).__name__
+
+
+def import_gymnasium() -> Any:
+    """Gymnasium, which only those who step its environments need."""
+    try:
+        import gymnasium
+    except ImportError as error:
+        raise ConfigError("gymnasium is not installed; run pip install 'pcmlp[gymnasium]'") from error
+    return gymnasium
+
+
+def check_environment(env: Any) -> None:
+    """That `env` is a Gymnasium environment, passes Gymnasium's own checks and has spaces that we support."""
+    gymnasium = import_gymnasium()
+    from gymnasium.utils.env_checker import check_env
+
+    if not isinstance(env, gymnasium.Env):
+        raise ConfigError(
+            f"environment {env!r}: not a gymnasium.Env but a {type(env).__name__}; "
+            "give an environment or a function that makes one, such as lambda: gymnasium.make(ID)"
+        )
+    for kind in ("observation", "action"):  # where there is none at all, Gymnasium's checks say so
+        if isinstance(space := getattr(env, f"{kind}_space", None), gymnasium.Space):
+            _check_space(env, space, kind)
+    try:
+        with warnings.catch_warnings():  # advice, such as on the scale of actions
+            warnings.simplefilter("ignore")
+            check_env(env, skip_render_check=True, skip_close_check=True)
+    except Exception as error:  # its checks raise many kinds, and so may the environment
+        raise ConfigError(
+            f"environment {env}: fails Gymnasium's {_failed_check(error)}: {first_line(error)}"
+        ) from error
+    low, high = env.action_space.low, env.action_space.high
+    if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
+        raise ConfigError(
+            f"environment {env}: its actions range over {env.action_space}; give it finite bounds, "
+            "the lower below the upper, by gymnasium.wrappers.RescaleAction or in its action_space"
+        )
+
+
+def _failed_check(error: BaseException) -> str:
+    """The innermost of Gymnasium's check functions that the error came through."""
+    names = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+    return next(
+        (name for name in reversed(names) if name.startswith("check_") or name.endswith("_checker")), "check_env"
+    )
+
+
+def _check_space(env: Any, space: Any, kind: str) -> None:
+    from gymnasium import spaces
+
+    flat = isinstance(space, spaces.Box) and len(space.shape) == 1 and space.shape[0] > 0
+    if flat and np.issubdtype(space.dtype, np.floating):
+        return
+    shaped = isinstance(space, (spaces.Dict, spaces.Tuple)) or (isinstance(space, spaces.Box) and not flat)
+    remedy = f"; {_FLATTEN}" if kind == "observation" and shaped else ""
+    raise ConfigError(f"environment {env}: its {kind} space is {space}; {_SUPPORTED}{remedy}")
+
+
+__all__ = ["Samples", "check_environment", "check_reward", "check_terminal", "first_line", "import_gymnasium"]

@@ -1,0 +1,397 @@
+"""Gymnasium environments as worlds: what is recorded is what happened, whoever else was walking."""
+
+import sys
+
+import equinox as eqx
+import gymnasium
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from pcmlp.planners.trpo import TRPO
+from pcmlp.tasks import Acrobot, MountainCar, Pendulum, gymnasium_classic
+from pcmlp.tasks.checks import check_reward, check_terminal
+from pcmlp.tasks.host import GymnasiumWorld
+from pcmlp.types import AbstractPolicy, Box, ConfigError, Finite
+
+CLASSIC = {"mountain-car": MountainCar, "acrobot": Acrobot, "pendulum": Pendulum}
+
+
+class Clock(gymnasium.Env):
+    """Shows the episode since it was seeded, the step in it, the last action and a seeded number.
+
+    Episode 0 terminates at step 3 and episode 1 is truncated at step 2; the others do not end by themselves.
+    """
+
+    def __init__(self, low=-0.5, high=0.5):
+        self.observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float64)
+        self.action_space = spaces.Box(low, high, (1,), np.float64)
+        self.episode, self.time, self.luck = -1, 0, 0.0
+
+    def observe(self, action):
+        return np.array([self.episode, self.time, action, self.luck])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.episode = 0 if seed is not None else self.episode + 1
+        self.time, self.luck = 0, self.np_random.uniform()
+        return self.observe(0.0), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.time += 1
+        terminated, truncated = (self.episode, self.time) == (0, 3), (self.episode, self.time) == (1, 2)
+        return self.observe(action[0]), -1.0, terminated, truncated, {}
+
+
+gymnasium.register("pcmlp-test/Clock-v0", Clock, max_episode_steps=12)
+
+
+def luck(state, action, next_state):
+    return next_state[3] + 0.0 * action[0]
+
+
+def step_two_of_episode_two(state, action, next_state):
+    return (next_state[0] == 2.0) & (next_state[1] == 2.0)
+
+
+class Counting(AbstractPolicy):
+    """Plays 0, gain, 2 gain ... from the beginning of an episode on, with noise unless it is deterministic."""
+
+    gain: jax.Array
+    noise: jax.Array
+
+    def init(self):
+        return jnp.zeros(())
+
+    def __call__(self, key, carry, state):
+        return carry + 1.0, (self.gain * carry + self.noise * jr.uniform(key, minval=-1.0))[None]
+
+    def deterministic(self):
+        return eqx.tree_at(lambda p: p.noise, self, jnp.zeros_like(self.noise))
+
+
+class Throttle(AbstractPolicy):
+    """In the direction of a rate, and uniform noise."""
+
+    index: int = eqx.field(static=True)
+    power: jax.Array
+    noise: jax.Array
+
+    def init(self):
+        return None
+
+    def __call__(self, key, carry, state):
+        push = jnp.where(state[self.index] >= 0.0, self.power, -self.power)
+        return carry, push[None] + self.noise * jr.uniform(key, (1,), minval=-1.0)
+
+    def deterministic(self):
+        return self
+
+
+def counting(seeds, gain=0.25, noise=0.0):
+    return Counting(jnp.full(seeds, gain, jnp.float32), jnp.full(seeds, noise, jnp.float32))
+
+
+def throttle(seeds, index, power=0.0, noise=0.0):
+    return Throttle(index, jnp.full(seeds, power, jnp.float32), jnp.full(seeds, noise, jnp.float32))
+
+
+def clock_world(seeds=1, horizon=8):
+    return GymnasiumWorld.of(Clock, reward=luck, terminal=step_two_of_episode_two, horizon=horizon, seeds=seeds)
+
+
+def assert_same(ours, theirs):
+    """The same random numbers; a product over more seeds may round differently."""
+    for x, y in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+
+
+def seed_of(tree, i):
+    return jax.tree.map(lambda x: x[i : i + 1], tree)
+
+
+def test_a_stream_goes_on_where_episodes_end():
+    """Ended by the environment, cut off by it, ended by the task, and cut off by the stream."""
+    rows, walked = clock_world().collect(jr.split(jr.key(0), 1), counting(1), 8)
+    assert rows is walked
+    rows = jax.tree.map(lambda x: np.asarray(x[0]), rows)
+    at = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0), (2, 1), (3, 0)]
+    np.testing.assert_array_equal(rows.state[:, :2], at)
+    np.testing.assert_array_equal(rows.next_state[:, :2], [(episode, time + 1) for episode, time in at])
+    np.testing.assert_array_equal(rows.terminal, [0, 0, 1, 0, 0, 0, 1, 0])
+    np.testing.assert_array_equal(rows.last, [0, 0, 1, 0, 1, 0, 1, 1])
+    assert rows.valid.all()
+    np.testing.assert_array_equal(rows.reward, rows.next_state[:, 3])
+    # a policy's memory begins with each episode
+    np.testing.assert_array_equal(rows.action[:, 0], [0.25 * time for _, time in at])
+
+
+def test_actions_are_clipped_for_the_environment_and_recorded_as_played():
+    rows, _ = clock_world().collect(jr.split(jr.key(0), 1), counting(1, gain=0.4), 8)
+    np.testing.assert_allclose(rows.action[0, :3, 0], [0.0, 0.4, 0.8], rtol=1e-6)
+    np.testing.assert_allclose(rows.next_state[0, :3, 2], [0.0, 0.4, 0.5], rtol=1e-6)
+
+
+def test_streams_of_a_horizon():
+    rows, _ = clock_world(2).collect(jr.split(jr.key(0), 2), counting(2, noise=1.0), 33)
+    assert rows.state.shape == (2, 40, 4)
+    assert rows.action.shape == (2, 40, 1)
+    assert rows.state.dtype == rows.reward.dtype == jnp.float32
+    assert rows.last.reshape(2, 5, 8)[:, :, -1].all()
+    assert len(np.unique(rows.state[:, ::8, 3])) == 10  # every stream has a start of its own
+    assert len(np.unique(rows.action[..., 0])) == 80  # and noise of its own at every step
+
+
+WALKS = {  # five lanes each, so that all share one compiled shape
+    "collect": lambda world, keys, policies: world.collect(keys, policies, 40),
+    "draw": lambda world, keys, policies: world.draw(keys, policies, 5),
+    "evaluate": lambda world, keys, policies: world.evaluate(keys, policies, 5),
+}
+
+
+@pytest.mark.parametrize("walk", WALKS.values(), ids=WALKS)
+def test_randomness_is_all_in_the_keys(walk):
+    world, keys, policies = clock_world(2), jr.split(jr.key(1), 2), counting(2, noise=1.0)
+    everyone = walk(world, keys, policies)
+    assert_same(walk(world, keys, policies), everyone)
+    assert_same(walk(world, keys[1:], seed_of(policies, 1)), seed_of(everyone, 1))
+    assert_same(walk(clock_world(), keys[1:], seed_of(policies, 1)), seed_of(everyone, 1))
+
+
+@pytest.mark.parametrize("walk", WALKS.values(), ids=WALKS)
+def test_waves_are_invisible(walk):
+    world, keys, policies = clock_world(2), jr.split(jr.key(1), 2), counting(2, noise=1.0)
+    at_once = walk(world, keys, policies)
+    world.environments.limit = 7  # three lanes for each seed, then two
+    assert_same(walk(world, keys, policies), at_once)
+
+
+def test_draws():
+    rows, walked = clock_world(2).draw(jr.split(jr.key(2), 2), counting(2), 40)
+    assert rows.state.shape == (2, 40, 4)
+    assert walked.state.shape == (2, 40 * 8, 4)
+    rows, walked = jax.tree.map(np.asarray, (rows, walked))
+    assert rows.last.all()
+    taken = walked.valid.reshape(2, 40, 8)
+    assert (np.diff(taken.astype(int), axis=2) <= 0).all()  # from the start on, with no gap
+    assert set(taken.sum(2).ravel()) == {1, 2, 3}  # episode 0 has three steps
+    assert 0.2 < rows.valid.mean() < 0.6  # the chosen time is one of them three times in eight
+    np.testing.assert_array_equal(walked.valid & walked.last, walked.last)
+    assert (walked.last.reshape(2, 40, 8).sum(2) == 1).all()
+    np.testing.assert_array_equal(rows.state[rows.valid][:, 1] + 1, taken.sum(2)[rows.valid])
+
+
+def test_evaluation_is_of_first_episodes_without_noise():
+    world, keys = clock_world(2), jr.split(jr.key(3), 2)
+    returns = world.evaluate(keys, counting(2, noise=5.0), 5)
+    assert returns.shape == (2, 5)
+    starts = world.collect(keys, counting(2), 40)[0].state[:, ::8, 3]
+    np.testing.assert_allclose(returns, 3 * np.asarray(starts), rtol=1e-5)
+
+
+def test_what_is_known():
+    world = clock_world()
+    assert np.isinf(world.states.high).all()
+    assert world.actions.high == 0.5
+    starts = jax.jit(jax.vmap(world.mdp.initial))(jr.split(jr.key(0), 200))
+    assert 50 < len(np.unique(starts[:, 3])) <= 64
+    assert world.mdp.horizon == 8
+    with pytest.raises(ConfigError, match="no compiled planner can enter"):
+        world.mdp.transition(jr.key(0), jnp.zeros(4), jnp.zeros(1))
+    assert eqx.filter_jit(lambda w: w.mdp.initial(jr.key(0)))(world).shape == (4,)  # a world can be compiled over
+
+
+def test_an_environment_or_a_function_that_makes_it():
+    keys, policies = jr.split(jr.key(1), 2), counting(2, noise=1.0)
+    expected = GymnasiumWorld.of(Clock, reward=luck, horizon=12).collect(keys, policies, 30)
+    registered = gymnasium.make("pcmlp-test/Clock-v0")
+    of_spec = GymnasiumWorld.of(registered, reward=luck, seeds=2)
+    assert of_spec.mdp.horizon == 12
+    assert_same(of_spec.collect(keys, policies, 30), expected)
+    alone = GymnasiumWorld.of(Clock(), reward=luck, horizon=12)
+    assert_same(alone.collect(keys[:1], seed_of(policies, 0), 30), seed_of(expected, 0))
+
+
+def returns_a_list(state, action, next_state):
+    return [next_state[0]]
+
+
+def branches(state, action, next_state):
+    return 1.0 if next_state[0] > 0 else 0.0
+
+
+def misses(state, action, next_state):
+    return state["position"]
+
+
+def never_defined(state, action, next_state):
+    return jnp.log(-1.0 - next_state[3])
+
+
+@pytest.mark.parametrize(("function", "line"), [
+    (lambda s, a: s[0], r"reward=<lambda>\(s, a\): .*three arguments"),
+    (branches, r"reward=branches: JAX cannot trace it .*jnp\.where"),
+    (lambda s, a, t: np.sqrt(s[0]), r"reward=<lambda>: JAX cannot trace it"),
+    (misses, r"reward=misses: fails with TypeError"),
+    (returns_a_list, r"reward=returns_a_list: returns a list, not one float"),
+    (lambda s, a, t: a, r"reward=<lambda>: returns float32 of shape \(1,\), not one float; .*jnp\.sum"),
+    (lambda s, a, t: t[0] > 0, r"reward=<lambda>: returns bool of shape \(\), not one float"),
+    (never_defined, r"reward=never_defined: is nan at state \[0\.0, 0\.0, .*finite everywhere"),
+])  # fmt: skip
+def test_bad_rewards(function, line):
+    with pytest.raises(ConfigError, match=line) as caught:
+        GymnasiumWorld.of(Clock, reward=function, horizon=8)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("function", "line"), [
+    (lambda s, a, t, u: s[0] > 0, r"terminal=<lambda>\(s, a, t, u\): .*three arguments"),
+    (lambda s, a, t: t[0], r"terminal=<lambda>: returns float32 of shape \(\), not one bool"),
+    (lambda s, a, t: t > 0, r"terminal=<lambda>: returns bool of shape \(4,\), not one bool; .*jnp\.any"),
+])  # fmt: skip
+def test_bad_terminals(function, line):
+    with pytest.raises(ConfigError, match=line):
+        GymnasiumWorld.of(Clock, reward=luck, terminal=function, horizon=8)
+
+
+def test_functions_are_checked_without_an_environment():
+    states = Box(jnp.array([-jnp.inf, 5.0, -jnp.inf]), jnp.array([jnp.inf, jnp.inf, -5.0]))
+    check_reward(lambda s, a, t: jnp.sqrt(s[1] - 5.0) + jnp.sqrt(-5.0 - t[2]), states, Box.of(1.0, 2))
+    check_reward(lambda s, a, t: jnp.where(t == 3, 1.0, 0.0), Finite(5), Finite(2))
+    check_terminal(lambda s, a, t: t == 3, Finite(5), Finite(2))
+    with pytest.raises(ConfigError, match="reward='r': give a function"):
+        check_reward("r", states, states)
+    with pytest.raises(ConfigError, match="reward=<lambda>: is"):
+        check_reward(lambda s, a, t: 1.0 / a[0], states, Box(jnp.zeros(1), jnp.zeros(1)))
+
+
+class Broken(Clock):
+    """Any part of it replaced."""
+
+    def __init__(self, observations=None, actions=None, forget_seed=False):
+        super().__init__()
+        self.observation_space = self.observation_space if observations is None else observations
+        self.action_space = self.action_space if actions is None else actions
+        self.forget_seed = forget_seed
+
+    def observe(self, action):
+        space = self.observation_space
+        return np.zeros(space.shape, space.dtype) if isinstance(space, spaces.Box) else space.sample()
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=None if self.forget_seed else seed, options=options)
+
+    def step(self, action):
+        return self.observe(action), 0.0, False, False, {}
+
+
+LINE = spaces.Box(-1.0, 1.0, (2,))
+
+
+@pytest.mark.parametrize(("make", "line"), [
+    ("Clock-v0", r"environment 'Clock-v0': not a gymnasium\.Env but a str"),
+    (lambda: 3, r"environment 3: not a gymnasium\.Env but a int"),
+    (lambda: gymnasium.make("NoSuchThing-v0"), r"environment: cannot be made: .*NoSuchThing"),
+    (lambda: Broken(forget_seed=True), r"environment .*: fails Gymnasium's check_reset_seed_determinism: "),
+    (lambda: Broken(spaces.Dict(x=LINE)), r"observation space is Dict.*supported is a 1-D Box.*FlattenObservation"),
+    (lambda: Broken(spaces.Discrete(3)), r"observation space is Discrete\(3\); supported is a 1-D Box of floats$"),
+    (lambda: Broken(spaces.Box(-1.0, 1.0, (2, 3))), r"observation space is Box.*FlattenObservation"),
+    (lambda: Broken(actions=spaces.Discrete(3)), r"action space is Discrete\(3\); supported is a 1-D Box of floats$"),
+    (lambda: Broken(actions=spaces.MultiDiscrete([2, 2])), r"action space is MultiDiscrete"),
+    (lambda: Broken(actions=spaces.Tuple([LINE, LINE])), r"action space is Tuple"),
+    (lambda: Broken(actions=spaces.Box(-1, 1, (2,), np.int32)), r"action space is Box.*Box of floats$"),
+    (lambda: Clock(-np.inf, np.inf), r"actions range over Box\(-inf, inf.*finite bounds"),
+])  # fmt: skip
+def test_bad_environments(make, line):
+    with pytest.raises(ConfigError, match=line) as caught:
+        GymnasiumWorld.of(make, reward=luck, horizon=8)
+    assert "\n" not in str(caught.value)
+
+
+def test_copies_that_cannot_be_made():
+    one = Clock()
+    with pytest.raises(ConfigError, match="2 seeds need as many copies of it, and it is not registered"):
+        GymnasiumWorld.of(one, reward=luck, horizon=8, seeds=2)
+    with pytest.raises(ConfigError, match="made twice by its function"):
+        GymnasiumWorld.of(lambda: one, reward=luck, horizon=8, seeds=2)
+    changed = gymnasium.make("pcmlp-test/Clock-v0")
+    changed.unwrapped.observe = lambda action: np.zeros(4)
+    with pytest.raises(ConfigError, match="what its spec makes moves differently; give a function"):
+        GymnasiumWorld.of(changed, reward=luck, seeds=2)
+    GymnasiumWorld.of(changed, reward=luck, seeds=1)
+
+
+@pytest.mark.parametrize(("make", "horizon", "line"), [
+    (Clock, None, "horizon=None: .*give the steps of an episode"),
+    (Clock, 0, "horizon=0: .*give 1 or more"),
+    (lambda: gymnasium.make("pcmlp-test/Clock-v0"), 13, "horizon=13: .*stops after 12 steps; give 12 or less"),
+])  # fmt: skip
+def test_bad_horizons(make, horizon, line):
+    with pytest.raises(ConfigError, match=line):
+        GymnasiumWorld.of(make, reward=luck, horizon=horizon)
+
+
+def test_without_gymnasium(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(ConfigError, match=r"gymnasium is not installed; run pip install 'pcmlp\[gymnasium\]'"):
+        GymnasiumWorld.of(Clock, reward=luck, horizon=8)
+    with pytest.raises(ConfigError, match=r"pcmlp\[gymnasium\]"):
+        gymnasium_classic.build("mountain-car")
+
+
+@pytest.mark.parametrize(("name", "power"), [("mountain-car", 0.7), ("acrobot", -1.0), ("pendulum", 1.0)])
+def test_classic_tasks_on_gymnasium_are_those_in_jax(name, power):
+    """Step by step: the swung acrobot amplifies a rounding too much for a comparison of whole episodes."""
+    task, twin = gymnasium_classic.build(name, horizon=150), CLASSIC[name](horizon=150).build()
+    assert task.success_return == twin.success_return
+    world, known = task.world, twin.world.mdp
+    assert eqx.tree_equal((world.states, world.actions), (twin.world.states, twin.world.actions))
+    index = {"mountain-car": 1, "acrobot": 4, "pendulum": 2}[name]
+    rows, _ = world.collect(jr.split(jr.key(0), 1), throttle(1, index, power, noise=0.5), 300)
+    rows = jax.tree.map(lambda x: x[0], rows)
+    moved = jax.jit(jax.vmap(known.transition, in_axes=(None, 0, 0)))(jr.key(0), rows.state, rows.action)
+    np.testing.assert_allclose(rows.next_state, moved, atol=1e-4)
+    for ours, function in ((rows.reward, known.reward), (rows.terminal, known.terminal)):
+        np.testing.assert_allclose(
+            ours, jax.jit(jax.vmap(function))(rows.state, rows.action, rows.next_state), atol=1e-5
+        )
+    assert rows.terminal.any() == (name != "pendulum")
+
+
+def test_mountain_car_episode_on_gymnasium_is_the_one_in_jax():
+    task, transition = gymnasium_classic.build("mountain-car"), MountainCar().build().world.mdp.transition
+    rows, _ = task.world.collect(jr.split(jr.key(4), 1), throttle(1, 1, noise=1.5), 200)
+    assert not rows.terminal.any()
+
+    def step(state, action):
+        after = transition(jr.key(0), state, action)
+        return after, after
+
+    _, states = jax.jit(lambda start, actions: jax.lax.scan(step, start, actions))(rows.state[0, 0], rows.action[0])
+    np.testing.assert_allclose(rows.next_state[0], states, atol=1e-4)
+
+
+def test_bang_bang_on_gymnasiums_mountain_car():
+    task = gymnasium_classic.build("mountain-car", seeds=2)
+    returns = np.asarray(task.world.evaluate(jr.split(jr.key(0), 2), throttle(2, 1, 0.7), 20))
+    assert returns.mean() == pytest.approx(94.0, abs=0.7)
+    assert (returns >= task.success_return).all()
+
+
+def test_a_trained_kind_of_policy_walks():
+    world = gymnasium_classic.build("pendulum", horizon=5, seeds=2).world
+    keys = jr.split(jr.key(0), 2)
+    planner = TRPO(world.states, world.actions, policy_sizes=(4,), value_sizes=(4,))
+    policies = jax.jit(jax.vmap(lambda key: planner.init(key, world.mdp)))(keys)
+    rows, _ = world.collect(keys, policies, 5)
+    assert rows.action.shape == (2, 5, 1)
+    assert np.isfinite(world.evaluate(keys, policies, 3)).all()
+
+
+def test_no_other_simulators():
+    with pytest.raises(ConfigError, match="task=point-umaze: .*choose one of mountain-car, acrobot, pendulum"):
+        gymnasium_classic.build("point-umaze")
