@@ -4,11 +4,13 @@ import signal
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 
 from pcmlp import framework
 from pcmlp.cli import main
+from pcmlp.runs.cache import use_cache
 from pcmlp.runs.episodes import read
 from pcmlp.runs.folder import read_metrics, read_summary
 
@@ -20,6 +22,7 @@ SETTINGS = ["--set", "task.horizon=3", "task.actions=2", "--set", "eval_episodes
 @pytest.fixture(autouse=True)
 def empty_place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PCMLP_CACHE", "off")
 
 
 @pytest.fixture
@@ -69,6 +72,65 @@ def test_a_run_from_beginning_to_end(tmp_path, capsys):
     assert (out / "metrics.csv").read_bytes() == before
 
 
+def test_a_run_is_interrupted_resumed_and_finished(tmp_path, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 18, lambda: signal.raise_signal(signal.SIGINT))
+        assert main([*TRAIN, *SETTINGS, "--out", "run"]) == 130
+    assert main([*TRAIN, *SETTINGS, "--out", "run", "--set", "ridge=2", "--resume"]) == 2
+    assert "ridge: 0.01 -> 2.0" in capsys.readouterr().err
+    assert main([*TRAIN, *SETTINGS, "--out", "run", "--resume"]) == 0
+    assert "going on after iteration 18" in capsys.readouterr().out
+    assert main([*TRAIN, *SETTINGS, "--out", "run", "--resume"]) == 0
+    assert "finished already" in capsys.readouterr().out
+    assert read_metrics(tmp_path / "run")["iteration"][::2] == list(range(21))
+
+
+def test_tensorboard_gets_every_row(tmp_path):
+    assert main([*TRAIN, *SETTINGS, "--out", "run", "--tensorboard"]) == 0
+    for seed in (0, 7):
+        (file,) = (tmp_path / "run" / "tensorboard" / f"seed-{seed}").iterdir()
+        data = file.read_bytes()
+        for name in ("eval_return_mean", "bonus_mean", "model_loss"):
+            assert data.count(name.encode()) in (20, 21)  # row 0 has no bonus
+
+
+def test_training_goes_on_without_tensorboard(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    assert main([*TRAIN, *SETTINGS, "--out", "run", "--tensorboard"]) == 0
+    assert "pip install 'pcmlp[tensorboard]'" in capsys.readouterr().out
+    assert not (tmp_path / "run" / "tensorboard").exists()
+
+
+@pytest.fixture
+def cache_settings():
+    names = (
+        "jax_compilation_cache_dir",
+        "jax_persistent_cache_min_compile_time_secs",
+        "jax_persistent_cache_min_entry_size_bytes",
+    )
+    before = {name: getattr(jax.config, name) for name in names}
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+@pytest.mark.usefixtures("cache_settings")
+def test_compiled_programs_are_kept_for_the_user(tmp_path, monkeypatch):
+    monkeypatch.delenv("PCMLP_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    assert use_cache() == tmp_path / "user" / "pcmlp" / "jax"
+    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "user" / "pcmlp" / "jax")
+    assert use_cache() is None  # JAX has one already
+
+
+@pytest.mark.parametrize("named", ["off", "OFF", "{tmp}/file/below"])
+def test_no_cache_is_no_problem(named, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PCMLP_CACHE", named.format(tmp=tmp_path))
+    assert use_cache() is None
+    assert jax.config.jax_compilation_cache_dir is None
+
+
 BAD_INPUT = [
     ("train combination-lok", "combination-lock"),
     ("train combination-lock --algo pcmlp-liner", "pcmlp-linear"),
@@ -113,12 +175,31 @@ def test_bad_input_is_one_line_and_code_2(command, named, upsilon, tmp_path, cap
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("words", [["trian"], [], ["train"], ["train", "combination-lock", "--sed", "3"]])
-def test_unknown_words_are_code_2(words, capsys):
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("trian", "trian"),
+        ("", "train"),
+        ("train", "TASK"),
+        ("train combination-lock --sed 3", "--seeds"),
+        ("train combination-lock --algo", "--algo"),
+        ("theory", "linear-mdp"),
+    ],
+)
+def test_unknown_words_are_one_line_and_code_2(command, named, capsys):
+    assert main(command.split()) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("pcmlp: ")
+    assert shown.err.count("\n") == 1
+    assert named in shown.err
+
+
+def test_help_is_shown(capsys):
     with pytest.raises(SystemExit) as stopped:
-        main(words)
-    assert stopped.value.code == 2
-    assert "Traceback" not in capsys.readouterr().err
+        main(["train", "--help"])
+    assert not stopped.value.code
+    assert "--resume" in capsys.readouterr().out
 
 
 def test_too_little_memory_is_bad_input(capsys, monkeypatch):

@@ -1,110 +1,38 @@
-"""The command line: `pcmlp list`, `pcmlp train`, `pcmlp theory`.
+"""The command line: `pcmlp list`, `train`, `eval`, `report`, `bench`, `theory`.
 
-Bad input ends with exit code 2 and one line on stderr, an interrupted run with 130. JAX is imported by what needs it,
-so that help is quick; numbers stay text until the configuration parses them, so that every error reads the same.
+Bad input ends with exit code 2 and one line on stderr, an interrupted run with 130. What needs JAX imports it, so that
+help is quick.
 """
 
+import contextlib
+import io
 import os
 import shlex
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import tyro
 from rich.console import Console
 from rich.table import Table
-from tyro.conf import FlagCreatePairsOff, OmitSubcommandPrefixes, Positional, UseAppendAction, arg, subcommand
+from tyro.conf import OmitSubcommandPrefixes
+
+from pcmlp.arguments import KNR, Bench, Command, Eval, LinearMDP, List, Report, Theory, Train
 
 _BAD_INPUT = 2
 _INTERRUPTED = 130
 
 
-@dataclass(frozen=True)
-class List:
-    """Tasks, algorithms and experiments, each with a line."""
-
-
-@dataclass(frozen=True)
-class Train:
-    """Train an algorithm on a task, all seeds at once, into a run folder."""
-
-    task: Annotated[Positional[str], arg(metavar="TASK")]
-    """One of `pcmlp list`."""
-    algo: Annotated[str | None, arg(metavar="ALGO")] = None
-    """One of `pcmlp list`; the first that is made for the task if not given."""
-    seeds: Annotated[tuple[str, ...], arg(metavar="INT [INT ...]")] = ("0", "1", "2", "3")
-    """One run for each, in one program."""
-    steps: Annotated[str | None, arg(metavar="INT")] = None
-    """Env steps of each seed; the preset's if not given."""
-    out: Annotated[Path | None, arg(metavar="DIR")] = None
-    """The run folder, new or empty; runs/TASK-ALGO if not given."""
-    resume: FlagCreatePairsOff[bool] = False
-    """Go on with the run in --out after its last checkpoint; where there is none, start it."""
-    set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE [KEY=VALUE ...]")] = ()
-    """Any other setting, such as bonus_scale=0 or task.horizon=10; the keys are those of config.json."""
-
-
-@dataclass(frozen=True)
-class LinearMDP:
-    """Linear MDPs with a finite class."""
-
-    horizon: Annotated[str, arg(metavar="INT")] = "10"
-    """H, steps of an episode."""
-    dim: Annotated[str, arg(metavar="INT")] = "5"
-    """d, features."""
-    epsilon: Annotated[str, arg(metavar="FLOAT")] = "0.1"
-    """How far from the optimum the best policy of the cover may be."""
-    delta: Annotated[str, arg(metavar="FLOAT")] = "0.1"
-    """The probability of failing."""
-    members: Annotated[str, arg(metavar="INT")] = "1024"
-    """|Upsilon|, members of the class."""
-
-
-@dataclass(frozen=True)
-class KNR:
-    """Kernelized nonlinear regulators."""
-
-    horizon: Annotated[str, arg(metavar="INT")] = "10"
-    """H, steps of an episode."""
-    dim: Annotated[str, arg(metavar="INT")] = "5"
-    """d, features."""
-    epsilon: Annotated[str, arg(metavar="FLOAT")] = "0.1"
-    """How far from the optimum the best policy of the cover may be."""
-    delta: Annotated[str, arg(metavar="FLOAT")] = "0.1"
-    """The probability of failing."""
-    radius: Annotated[str, arg(metavar="FLOAT")] = "1"
-    """F, the bound on the norm of W."""
-    sigma: Annotated[str, arg(metavar="FLOAT")] = "0.1"
-    """The standard deviation of the noise."""
-    state_dim: Annotated[str, arg(metavar="INT")] = "2"
-    """d_s, coordinates of a state."""
-
-
-@dataclass(frozen=True)
-class Theory:
-    """The parameters N, M, K, c of the two theorems, as the paper states them and corrected."""
-
-    setting: Annotated[LinearMDP, subcommand("linear-mdp")] | Annotated[KNR, subcommand("knr")]
-
-
-Command = (
-    Annotated[List, subcommand("list")]
-    | Annotated[Train, subcommand("train")]
-    | Annotated[Theory, subcommand("theory")]
-)
-
-
 def main(arguments: list[str] | None = None) -> int:
-    """The exit code. tyro ends the process itself for help (0) and for arguments it does not know (2)."""
+    """The exit code; help ends the process itself."""
     words = sys.argv[1:] if arguments is None else arguments
-    command = tyro.cli(
-        Command,
-        args=words,
-        prog="pcmlp",
-        description="Model-based reinforcement learning that explores (PC-MLP).",
-        config=(OmitSubcommandPrefixes,),
-    )
+    try:
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            command = parse(words)
+    except SystemExit as stop:
+        if not stop.code:  # help
+            raise
+        return fail(one_line(said.getvalue()))
     try:
         return run(command, words)
     except KeyboardInterrupt:  # before the run folder was there
@@ -124,16 +52,46 @@ def main(arguments: list[str] | None = None) -> int:
         return fail(str(error))
 
 
+def parse(words: list[str]) -> Any:
+    return tyro.cli(
+        Command,
+        args=words,
+        prog="pcmlp",
+        description="Model-based reinforcement learning that explores (PC-MLP).",
+        config=(OmitSubcommandPrefixes,),
+    )
+
+
+def one_line(box: str) -> str:
+    """tyro's box about arguments it does not know, without its borders and without help on the flags it names."""
+    lines = [line.strip("│╭╮╰╯─ ") for line in box.splitlines()[1:]]
+    said = " ".join(lines[: lines.index("")]) if "" in lines else " ".join(lines)
+    meant = [line.split()[0] for line in lines if line.startswith("--")]
+    meant_words = f"; perhaps you meant {' or '.join(meant)}" if meant else ""
+    return f"{said.removesuffix('.')}{meant_words}; pcmlp --help shows what there is"
+
+
 def fail(line: str) -> int:
     print(f"pcmlp: {' '.join(line.split())}", file=sys.stderr)
     return _BAD_INPUT
 
 
-def run(command: List | Train | Theory, words: list[str]) -> int:
+def run(command: List | Train | Eval | Report | Bench | Theory, words: list[str]) -> int:
     if isinstance(command, List):
         return show_names()
     if isinstance(command, Theory):
         return show_theory(command.setting)
+    if isinstance(command, Report):
+        return report(command)
+    from pcmlp.runs.cache import use_cache
+
+    use_cache()
+    if isinstance(command, Eval):
+        return evaluate(command)
+    if isinstance(command, Bench):
+        from pcmlp import bench
+
+        return bench.main(command.out)
     return train(command, words)
 
 
@@ -184,37 +142,71 @@ def shown(setting: Any) -> str:
 def train(command: Train, words: list[str]) -> int:
     from pcmlp.runs.config import resolve
 
-    settings = [item for items in command.set for item in items]
+    settings = [item for items in command.set for item in items] + ["reward_free=true"] * command.reward_free
     config = resolve(command.task, command.algo, command.seeds, command.steps, settings)
     out = command.out or Path("runs") / f"{command.task}-{config.algo}"
     from pcmlp.runs import train as training
 
     console = Console()
-    summary = training.train(config, out, command=shlex.join(["pcmlp", *words]), console=console, resume=command.resume)
-    draw(out)
+    summary = training.train(
+        config,
+        out,
+        command=shlex.join(["pcmlp", *words]),
+        console=console,
+        resume=command.resume,
+        tensorboard=command.tensorboard,
+    )
+    from pcmlp.report.pictures import draw  # matplotlib takes its time, which nobody waits for before the first row
+
+    pictures = draw(out) if (out / "metrics.csv").exists() else []
     show_summary(console, summary, out)
+    spent = f"{summary['wall_s']:.1f} s, of which {summary['compile_s']:.1f} s compiling"
+    console.print("; ".join([spent, *map(str, pictures)]), highlight=False, soft_wrap=True)
     return 0 if summary["status"] == "finished" else _INTERRUPTED
-
-
-def draw(out: Path) -> None:
-    from pcmlp.report.curves import learning_curve
-    from pcmlp.report.maps import visit_map
-
-    if (out / "metrics.csv").exists():
-        learning_curve(out)
-    visit_map(out)
 
 
 def show_summary(console: Console, summary: dict[str, Any], out: Path) -> None:
     table = Table("seed", "env steps", "return", "success", "env steps to success", title=f"{summary['status']}: {out}")
     for seed in summary["seeds"]:
-        cells = (seed[name] for name in ("seed", "env_steps", "final_return", "final_success", "env_steps_to_success"))
-        table.add_row(
-            *("-" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in cells)
-        )
+        names = ("seed", "env_steps", "final_return", "final_success", "env_steps_to_success")
+        table.add_row(*(cell(seed[name]) for name in names))
     console.print(table)
-    spent = f"{summary['wall_s']:.1f} s, of which {summary['compile_s']:.1f} s compiling"
-    console.print(f"{spent}; {out}/learning_curve.png, {out}/visit_map.png", highlight=False, soft_wrap=True)
+
+
+def cell(value: int | float | None) -> str:
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def evaluate(command: Eval) -> int:
+    from pcmlp.report.frames import Episode, check_filmed, write_video
+    from pcmlp.runs.evaluate import evaluate_run, filmed_episode
+    from pcmlp.runs.parse import parse_int
+    from pcmlp.runs.policy import load_run
+
+    episodes = parse_int("episodes", command.episodes)
+    seed = None if command.seed is None else parse_int("seed", command.seed)
+    saved = load_run(command.run)
+    if command.video:
+        check_filmed(saved.config.task_name)
+    result = evaluate_run(saved, episodes, seed)
+    console = Console()
+    table = Table("seed", "return", "std", "success", title=f"{result['task']}, {result['algo']}: {episodes} episodes")
+    for row in result["seeds"]:
+        table.add_row(*(cell(row[name]) for name in ("seed", "return_mean", "return_std", "success")))
+    console.print(table)
+    made = [command.run / "eval.json"]
+    if command.video:
+        film = Episode(*filmed_episode(saved, seed))
+        made.append(write_video(command.run / "video.mp4", saved.config.task_name, film))
+    console.print("; ".join(map(str, made)), highlight=False, soft_wrap=True)
+    return 0
+
+
+def report(command: Report) -> int:
+    from pcmlp.report import html
+
+    print(html.report(list(command.paths)))
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,15 +1,24 @@
 """Returns of policies in the world: the deterministic policy, the task reward, random numbers fixed by the seed."""
 
+import json
 from dataclasses import dataclass, field
+from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Key
 
-from pcmlp.types import AbstractPolicy, AbstractWorld
+from pcmlp.runs.arrays import named_arrays
+from pcmlp.runs.config import RunConfig
+from pcmlp.runs.folder import write_whole
+from pcmlp.runs.policy import SavedRun
+from pcmlp.runs.summary import device, versions
+from pcmlp.types import AbstractPolicy, AbstractWorld, ConfigError
 
+_MOST_EPISODES = 100_000
 _EVALUATION = 2**31  # folded into a seed's key, where iterations fold in their own number
 
 
@@ -25,14 +34,15 @@ class Judge:
     keys: Array
     episodes: int
     evaluations: int = 0
-    _judged: AbstractPolicy | None = None
+    _judged: dict[str, np.ndarray] | None = None
     _returns: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
 
     def returns(self, policies: AbstractPolicy) -> np.ndarray:
         """[seeds, episodes]"""
-        if self._judged is None or not eqx.tree_equal(policies, self._judged):
+        arrays = named_arrays(policies)
+        if self._judged is None or any(not np.array_equal(arrays[name], old) for name, old in self._judged.items()):
             self._returns = np.asarray(self.world.evaluate(self.keys, policies, self.episodes))
-            self._judged = policies
+            self._judged = arrays
             self.evaluations += 1
         return self._returns
 
@@ -41,3 +51,44 @@ def scores(returns: np.ndarray, success_return: float | None) -> dict[str, float
     """What is written of the returns of one seed."""
     success = None if success_return is None else float(np.mean(returns >= success_return))
     return {"return_mean": float(np.mean(returns)), "return_std": float(np.std(returns)), "success": success}
+
+
+def evaluate_run(saved: SavedRun, episodes: int, seed: int | None = None) -> dict[str, Any]:
+    """The deployed policy of each seed, `episodes` times; also as `eval.json` in the run folder."""
+    if not 1 <= episodes <= _MOST_EPISODES:
+        raise ConfigError(f"episodes={episodes}: give 1 to {_MOST_EPISODES}")
+    config, world = saved.config, saved.task.world
+    returns = np.asarray(world.evaluate(_keys(config, seed), saved.policies, episodes))
+    result = {
+        "task": config.task_name,
+        "algo": config.algo,
+        "policy": f"deployed ({type(saved.policies).__name__})",
+        "episodes": episodes,
+        "evaluation_seed": seed,
+        "seeds": [
+            {"seed": number, **scores(of_seed, saved.task.success_return)}
+            for number, of_seed in zip(config.seeds, returns, strict=True)
+        ],
+        "device": device(),
+        "versions": versions(),
+    }
+    write_whole(saved.path / "eval.json", json.dumps(result, indent=2) + "\n")
+    return result
+
+
+def filmed_episode(saved: SavedRun, seed: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """States, one more than there are steps, actions and rewards of an episode of the first seed's policy."""
+    first, rest = eqx.partition(saved.policies, eqx.is_array)
+    policy = eqx.combine(jax.tree.map(lambda x: x[0], first), rest).deterministic()
+    alone = jax.tree.map(lambda x: x[None] if eqx.is_array(x) else x, policy)
+    rows, _ = saved.task.world.collect(_keys(saved.config, seed)[:1], alone, 1)
+    length = 1 + int(np.argmax(rows.last[0]))
+    states = np.concatenate([rows.state[0, :length], rows.next_state[0, length - 1 : length]])
+    return states, np.asarray(rows.action[0, :length]), np.asarray(rows.reward[0, :length])
+
+
+def _keys(config: RunConfig, seed: int | None) -> Key[Array, " seeds"]:
+    """Those of the run's own evaluations, or those of a seed for all policies."""
+    if seed is not None and not 0 <= seed < 2**32:
+        raise ConfigError(f"seed={seed}: give a number from 0 to {2**32 - 1}")
+    return evaluation_keys(jnp.stack([jr.key(number if seed is None else seed) for number in config.seeds]))

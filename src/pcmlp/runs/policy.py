@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,8 +11,8 @@ import jax.numpy as jnp
 
 from pcmlp.runs.arrays import from_bytes, named_arrays, to_bytes, write_durably
 from pcmlp.runs.build import build
-from pcmlp.runs.config import from_json
-from pcmlp.types import AbstractLearner, AbstractPolicy, ConfigError
+from pcmlp.runs.config import RunConfig, from_json
+from pcmlp.types import AbstractLearner, AbstractPolicy, ConfigError, Task
 
 
 @eqx.filter_jit
@@ -32,8 +33,14 @@ def save_policies(folder: Path, policies: AbstractPolicy, seeds: Sequence[int]) 
     write_durably(folder / "policy.json", (json.dumps(facts, indent=2) + "\n").encode())
 
 
-def load_policies(run: Path) -> AbstractPolicy:
-    """The policies of all seeds, with a leading axis, as `save_policies` got them."""
+class SavedRun(NamedTuple):
+    path: Path
+    config: RunConfig
+    task: Task
+    policies: AbstractPolicy  # of all seeds, with a leading axis, as `save_policies` got them
+
+
+def load_run(run: Path) -> SavedRun:
     try:
         config = from_json((run / "config.json").read_text())
     except OSError as error:
@@ -43,10 +50,14 @@ def load_policies(run: Path) -> AbstractPolicy:
         data = file.read_bytes()
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}; end the run first, by --resume if it was cut off") from error
-    _, algo = build(config)
+    task, algo = build(config)
     keys = jax.vmap(jax.random.key)(jnp.arange(len(config.seeds)))
     like = eqx.filter_eval_shape(lambda k: deployed(algo.start(k)), keys)
     try:
-        return from_bytes(data, like)
+        return SavedRun(run, config, task, from_bytes(data, like))
     except ValueError as error:
         raise ConfigError(f"{file}: not the policy of the configuration beside it ({error}); train it again") from error
+
+
+def load_policies(run: Path) -> AbstractPolicy:
+    return load_run(run).policies

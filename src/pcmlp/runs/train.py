@@ -28,11 +28,18 @@ from pcmlp.runs.policy import deployed, save_policies
 from pcmlp.runs.progress import LiveProgress, PlainProgress, show_progress, status_line
 from pcmlp.runs.resume import changes_of_machine, check_same, is_finished, left_off
 from pcmlp.runs.summary import CompileClock, device, summarise, versions
+from pcmlp.runs.tensorboard import Boards, open_boards
 from pcmlp.types import AbstractAlgorithm, AbstractLearner, AbstractPolicy, Task
 
 
 def train(
-    config: RunConfig, out: Path, *, command: str = "", console: Console | None = None, resume: bool = False
+    config: RunConfig,
+    out: Path,
+    *,
+    command: str = "",
+    console: Console | None = None,
+    resume: bool = False,
+    tensorboard: bool = False,
 ) -> dict[str, Any]:
     """Runs the configuration into the folder `out` and returns the summary; bad input writes nothing.
 
@@ -43,11 +50,13 @@ def train(
     if run is None:
         console.print(f"{out}: finished already; nothing to resume", highlight=False, soft_wrap=True)
         return read_summary(out)
-    console.print(heading(config, out, run.done), highlight=False, soft_wrap=True)
+    console.print(heading(config, out, run.done), markup=False, highlight=False, soft_wrap=True)
     if changes := run.changes():
         console.print(f"not bit for bit as it was ({', '.join(changes)})", highlight=False, soft_wrap=True)
+    if tensorboard:
+        run.boards = boards_if_any(run, console)
     finished = False
-    with run.compiling, EpisodeLog(run.folder.episodes) as log, stop_when_asked(console) as asked:
+    with run.compiling, run.boards, EpisodeLog(run.folder.episodes) as log, stop_when_asked(console) as asked:
         try:
             with show_progress(console, run.algo.num_iterations) as progress:
                 finished = run.loop(log, progress, asked)
@@ -75,6 +84,15 @@ def open_run(config: RunConfig, out: Path, resume: bool) -> "Run | None":
     return run
 
 
+def boards_if_any(run: "Run", console: Console) -> Boards:
+    try:
+        return open_boards(run.folder.path / "tensorboard", run.config.seeds, run.rows)
+    except ImportError:
+        line = "--tensorboard: needs tensorboardX, going on without; pip install 'pcmlp[tensorboard]'"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        return Boards({})
+
+
 def heading(config: RunConfig, out: Path, done: int | None) -> str:
     runs = f"{len(config.seeds)} seed{'s' if len(config.seeds) > 1 else ''}"
     each = f"{config.num_iterations} iterations of {config.steps_per_iteration:g} env steps"
@@ -98,6 +116,7 @@ class Run:
     learner: AbstractLearner | None = None
     done: int | None = None  # the last iteration with a checkpoint
     rows: list[Row] = field(default_factory=list)
+    boards: Boards = field(default_factory=lambda: Boards({}))
     compiling: CompileClock = field(default_factory=CompileClock)
     _before: Facts | None = None  # what the run had spent when it was taken up
     _began: float = field(default_factory=time.perf_counter)
@@ -179,6 +198,7 @@ class Run:
             rows.append({**first, **self.scores(returns, i), **measured, "wall_s": wall_s})
         self.rows += rows
         self.folder.append(rows)
+        self.boards.add(rows)
         bonus = float(np.mean(metrics["bonus_mean"])) if "bonus_mean" in metrics else None
         progress.update(n, status_line(float(np.mean(steps)), float(np.mean(returns["eval"])), bonus), wall_s)
 

@@ -1,0 +1,122 @@
+"""What the command line takes. Numbers stay text until the configuration parses them: every error reads the same.
+
+Nothing here imports JAX, so that help is quick.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg, subcommand
+
+
+@dataclass(frozen=True)
+class List:
+    """Tasks, algorithms and experiments, each with a line."""
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train an algorithm on a task, all seeds at once, into a run folder."""
+
+    task: Annotated[Positional[str], arg(metavar="TASK")]
+    """One of `pcmlp list`."""
+    algo: Annotated[str | None, arg(metavar="ALGO")] = None
+    """One of `pcmlp list`; the first that is made for the task if not given."""
+    seeds: Annotated[tuple[str, ...], arg(metavar="INT [INT ...]")] = ("0", "1", "2", "3")
+    """One run for each, in one program."""
+    steps: Annotated[str | None, arg(metavar="INT")] = None
+    """Env steps of each seed; the preset's if not given."""
+    out: Annotated[Path | None, arg(metavar="DIR")] = None
+    """The run folder, new or empty; runs/TASK-ALGO if not given."""
+    set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE [KEY=VALUE ...]")] = ()
+    """Any other setting, such as bonus_scale=0 or task.horizon=10; the keys are those of config.json."""
+    reward_free: FlagCreatePairsOff[bool] = False
+    """Explore with no task reward."""
+    resume: FlagCreatePairsOff[bool] = False
+    """Go on with the run in --out after its last checkpoint; where there is none, start it."""
+    tensorboard: FlagCreatePairsOff[bool] = False
+    """Write every number of metrics.csv for TensorBoard as well."""
+
+
+@dataclass(frozen=True)
+class Eval:
+    """Evaluate the deployed policies of a run."""
+
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """The run folder."""
+    episodes: Annotated[str, arg(metavar="INT")] = "20"
+    """Of each seed."""
+    seed: Annotated[str | None, arg(metavar="INT")] = None
+    """Of the evaluation's random numbers; those of the run's own evaluations if not given."""
+    video: FlagCreatePairsOff[bool] = False
+    """Write an episode of the first seed's policy as video.mp4."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """One page about one run or several: report.html."""
+
+    paths: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN_OR_FOLDER")]
+    """Run folders, or folders of them."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """How fast this machine runs the parts of an iteration."""
+
+    out: Annotated[Path | None, arg(metavar="FILE.json")] = None
+    """Where the numbers go; shown only if not given."""
+
+
+@dataclass(frozen=True)
+class LinearMDP:
+    """Linear MDPs with a finite class."""
+
+    horizon: Annotated[str, arg(metavar="INT")] = "10"
+    """H, steps of an episode."""
+    dim: Annotated[str, arg(metavar="INT")] = "5"
+    """d, features."""
+    epsilon: Annotated[str, arg(metavar="FLOAT")] = "0.1"
+    """How far from the optimum the best policy of the cover may be."""
+    delta: Annotated[str, arg(metavar="FLOAT")] = "0.1"
+    """The probability of failing."""
+    members: Annotated[str, arg(metavar="INT")] = "1024"
+    """|Upsilon|, members of the class."""
+
+
+@dataclass(frozen=True)
+class KNR:
+    """Kernelized nonlinear regulators."""
+
+    horizon: Annotated[str, arg(metavar="INT")] = "10"
+    """H, steps of an episode."""
+    dim: Annotated[str, arg(metavar="INT")] = "5"
+    """d, features."""
+    epsilon: Annotated[str, arg(metavar="FLOAT")] = "0.1"
+    """How far from the optimum the best policy of the cover may be."""
+    delta: Annotated[str, arg(metavar="FLOAT")] = "0.1"
+    """The probability of failing."""
+    radius: Annotated[str, arg(metavar="FLOAT")] = "1"
+    """F, the bound on the norm of W."""
+    sigma: Annotated[str, arg(metavar="FLOAT")] = "0.1"
+    """The standard deviation of the noise."""
+    state_dim: Annotated[str, arg(metavar="INT")] = "2"
+    """d_s, coordinates of a state."""
+
+
+@dataclass(frozen=True)
+class Theory:
+    """The parameters N, M, K, c of the two theorems, as the paper states them and corrected."""
+
+    setting: Annotated[LinearMDP, subcommand("linear-mdp")] | Annotated[KNR, subcommand("knr")]
+
+
+Command = (
+    Annotated[List, subcommand("list")]
+    | Annotated[Train, subcommand("train")]
+    | Annotated[Eval, subcommand("eval")]
+    | Annotated[Report, subcommand("report")]
+    | Annotated[Bench, subcommand("bench")]
+    | Annotated[Theory, subcommand("theory")]
+)

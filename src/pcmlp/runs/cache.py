@@ -1,0 +1,41 @@
+"""JAX's compilation cache on disk: a program is compiled once for a user, not once for a run.
+
+It lies in `$XDG_CACHE_HOME/pcmlp/jax` or `~/.cache/pcmlp/jax`; `PCMLP_CACHE` names another folder, or is `off`. Only
+commands turn it on: a library does not decide where its user's files go.
+"""
+
+import os
+from pathlib import Path
+
+import jax
+
+_WORTH_KEEPING_S = 0.05  # seconds of compiling; reading back takes milliseconds
+
+
+def use_cache() -> Path | None:
+    """The folder, or None where there is none to be had; a run needs no cache."""
+    if jax.config.jax_compilation_cache_dir:  # pyright: ignore[reportAttributeAccessIssue]
+        return None  # set by JAX's own variable
+    folder = cache_folder()
+    if folder is None:
+        return None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return None
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", _WORTH_KEEPING_S)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+    return folder
+
+
+def cache_folder() -> Path | None:
+    named = os.environ.get("PCMLP_CACHE", "")
+    if named.lower() == "off":
+        return None
+    if named:
+        return Path(named).expanduser()
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(home) / "pcmlp" / "jax"

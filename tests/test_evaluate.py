@@ -1,0 +1,154 @@
+"""`pcmlp eval`: the saved policies again, and an episode as a film; what is drawn of it."""
+
+import importlib.util
+import json
+import subprocess
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pcmlp.baselines.random import UniformPolicy
+from pcmlp.cli import main
+from pcmlp.report.frames import SCENES, Episode, check_filmed, frames, write_video
+from pcmlp.runs.config import resolve
+from pcmlp.runs.evaluate import Judge, evaluate_run, filmed_episode, scores
+from pcmlp.runs.folder import read_metrics
+from pcmlp.runs.policy import SavedRun, load_run
+from pcmlp.tasks import Acrobot, MountainCar, Pendulum, PointUMaze
+from pcmlp.types import Box, ConfigError
+
+# the configuration of tests/test_cli.py, so that it is compiled once
+TRAIN = "train combination-lock --seeds 0 7 --steps 60 --set task.horizon=3 task.actions=2 eval_episodes=4"
+DRAWN = {"mountain-car": MountainCar, "acrobot": Acrobot, "pendulum": Pendulum, "point-umaze": PointUMaze}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_cache():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PCMLP_CACHE", "off")
+        yield
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "lock"
+    assert main([*TRAIN.split(), "--out", str(out)]) == 0
+    return out
+
+
+def test_as_many_episodes_as_in_training_give_the_same_returns(run, capsys):
+    assert main(["eval", str(run), "--episodes", "4"]) == 0
+    assert "eval.json" in capsys.readouterr().out
+    result = json.loads((run / "eval.json").read_text())
+    assert (result["episodes"], result["task"], result["evaluation_seed"]) == (4, "combination-lock", None)
+    assert result["policy"] == "deployed (FinitePolicy)"
+    metrics = read_metrics(run)
+    for i, seed in enumerate(result["seeds"]):
+        assert seed["seed"] == metrics["seed"][i - 2]
+        assert seed["return_mean"] == metrics["eval_return_mean"][i - 2]
+        assert seed["success"] == metrics["eval_success"][i - 2]
+
+
+def test_another_seed_is_said(run):
+    assert evaluate_run(load_run(run), 4, 5)["evaluation_seed"] == 5
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("--episodes 0", "episodes=0"),
+        ("--episodes few", "episodes=few"),
+        ("--seed -1", "seed=-1"),
+        ("--video", "no pictures of combination-lock"),
+    ],
+)
+def test_bad_input_is_one_line(run, words, named, capsys):
+    before = (run / "eval.json").read_bytes() if (run / "eval.json").exists() else None
+    assert main(["eval", str(run), *words.split()]) == 2
+    shown = capsys.readouterr().err
+    assert named in shown
+    assert shown.count("\n") == 1
+    assert before == ((run / "eval.json").read_bytes() if (run / "eval.json").exists() else None)
+
+
+def test_a_run_that_has_no_policy_yet(run, tmp_path, capsys):
+    assert main(["eval", str(tmp_path)]) == 2
+    assert "not a run folder" in capsys.readouterr().err
+    (tmp_path / "config.json").write_text((run / "config.json").read_text())
+    assert main(["eval", str(tmp_path)]) == 2
+    assert "--resume" in capsys.readouterr().err
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy" / "policy.safetensors").write_bytes(b"\0" * 20)
+    assert main(["eval", str(tmp_path)]) == 2
+    assert "train it again" in capsys.readouterr().err
+
+
+def test_nothing_is_evaluated_twice():
+    class World:
+        def evaluate(self, keys, policies, episodes):
+            return jnp.zeros((2, episodes))
+
+    judge = Judge.__new__(Judge)  # a world that only counts is none for the type checker
+    judge.__dict__.update(world=World(), keys=None, episodes=3, evaluations=0, _judged=None)
+    for bound, count in ((1.0, 1), (1.0, 1), (2.0, 2), (1.0, 3)):
+        assert judge.returns(UniformPolicy(Box.of(bound, 2))).shape == (2, 3)
+        assert judge.evaluations == count
+
+
+def test_scores():
+    assert scores(np.array([0.0, 2.0]), 1.0) == {"return_mean": 1.0, "return_std": 1.0, "success": 0.5}
+    assert scores(np.array([0.0, 2.0]), None)["success"] is None
+
+
+def saved(task, tmp_path):
+    built = DRAWN[task](horizon=5).build()
+    config = resolve("combination-lock", seeds=(3, 4))
+    of_seeds = jax.tree.map(lambda x: jnp.stack([x, x]), UniformPolicy(built.world.actions))
+    return SavedRun(tmp_path, config, built, of_seeds)
+
+
+@pytest.mark.parametrize("task", SCENES)
+def test_an_episode_is_drawn(task, tmp_path):
+    episode = Episode(*filmed_episode(saved(task, tmp_path)))
+    assert len(episode.states) == len(episode.actions) + 1 == len(episode.rewards) + 1 == 6
+    pictures = list(frames(task, episode))
+    assert len(pictures) == 6
+    for picture in pictures:
+        assert (picture.shape, picture.dtype) == ((360, 480, 3), np.uint8)
+        assert picture.std() > 5  # something is there
+    assert (pictures[0] != pictures[-1]).any()
+
+
+def test_what_moves_is_taken_away_again():
+    states = np.array([[-0.5, 0.0], [0.3, 0.0], [-0.5, 0.0]])
+    first, _, again = frames("mountain-car", Episode(states, np.zeros((2, 1)), np.zeros(2)))
+    title = 40
+    np.testing.assert_array_equal(first[title:], again[title:])
+
+
+def test_the_film_can_be_read(tmp_path):
+    from imageio_ffmpeg import get_ffmpeg_exe
+
+    states = np.tile([0.5, 0.5], (10, 1))
+    film = write_video(tmp_path / "video.mp4", "point-umaze", Episode(states, np.zeros((9, 2)), np.zeros(9)))
+    told = subprocess.run([get_ffmpeg_exe(), "-i", str(film)], capture_output=True, text=True, check=False).stderr
+    assert "h264" in told
+    assert "480x360" in told
+
+
+def test_a_missing_encoder_is_named(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'pcmlp\[video\]'"):
+        check_filmed("acrobot")
+
+
+def test_an_episode_ends_where_the_task_does(tmp_path):
+    run = saved("point-umaze", tmp_path)
+    beside_goal = eqx.tree_at(lambda t: t.world.mdp.initial, run.task, lambda key: jnp.array([0.5, 2.11]))
+    states, actions, rewards = filmed_episode(run._replace(task=beside_goal))
+    assert len(states) == 2
+    assert len(actions) == len(rewards) == 1
+    assert rewards[0] > 90
