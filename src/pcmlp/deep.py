@@ -187,7 +187,8 @@ _improve = eqx.filter_jit(eqx.filter_vmap(improve, in_axes=(0, None, eqx.if_arra
 
 def imagination(algo: Deep, model: Callable, bonus: Callable, seen: Box, starts: Float[Array, "n s"]) -> MDP:
     states, actions = algo.world.states, algo.world.actions
-    assert isinstance(states, Box) and isinstance(actions, Box)
+    assert isinstance(states, Box)
+    assert isinstance(actions, Box)
     world = algo.world.mdp
     if bonus is not no_bonus:
         bonus = BoundedBonus(bonus, actions)

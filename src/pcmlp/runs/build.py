@@ -30,7 +30,7 @@ from pcmlp.runs.options import (
     ValueIterationOptions,
     name_of,
 )
-from pcmlp.tasks import TASKS
+from pcmlp.tasks import TASKS, gymnasium_classic
 from pcmlp.types import (
     AbstractAlgorithm,
     AbstractModel,
@@ -120,6 +120,8 @@ def draw_features(config: DeepConfig, states: Box, actions: Box) -> DrawRandomNe
 
 def build_task(config: RunConfig) -> Task:
     try:
+        if getattr(config.task, "simulator", "jax") == "gymnasium":
+            return gymnasium_classic.build(config.task_name, config.task.horizon, len(config.seeds))
         return config.task.build()
     except (TypeError, ValueError) as error:  # a ConfigError, or an array of the wrong kind in a user's file
         line = str(error).splitlines()[0]
@@ -191,7 +193,8 @@ def build_planner(config: RunConfig, world: AbstractWorld) -> AbstractPlanner:
         return ValueIteration()
     if isinstance(options, UniformOptions):
         return UniformPlanner(actions)
-    assert isinstance(actions, Box) and isinstance(world.states, Box)
+    assert isinstance(actions, Box)
+    assert isinstance(world.states, Box)
     if isinstance(options, TRPOOptions):
         return TRPO(world.states, actions, **vars(options))
     length = options.plan_length or config.task.horizon

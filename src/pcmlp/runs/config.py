@@ -1,8 +1,8 @@
 """The configuration of a run, resolved from presets and `--set key=value`, and as JSON.
 
-`task`, `features`, `model` and `planner` are groups: `features.name=fourier` chooses the record whose fields `features.dim` and
-so on then are, so that a group holds no setting of another record. Everything is checked here or in `runs.build`, before
-anything is compiled.
+`task`, `features`, `model` and `planner` are groups: `features.name=fourier` chooses the record whose fields
+`features.dim` and so on then are, so that a group holds no setting of another record. Everything is checked here or in
+`runs.build`, before anything is compiled.
 """
 
 import dataclasses
@@ -10,10 +10,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from pcmlp.runs.options import COMMAND_LINE, GROUPS, DeepConfig, FrameworkConfig, RunConfig, name_of
+from pcmlp.runs.options import COMMAND_LINE, GROUPS, DeepConfig, FrameworkConfig, GymnasiumTask, RunConfig, name_of
 from pcmlp.runs.parse import annotations, known, nearest, parse, parse_int, split_settings
 from pcmlp.runs.presets import (
     ALGORITHMS,
+    DEEP_PRESETS,
     DEEP_TASKS,
     PAPER_PRESETS,
     PLANNERS_OF,
@@ -46,9 +47,34 @@ def resolve(
         raise ConfigError(f"algo={algo}: not made for {task}; give --algo {works}")
     given = split_settings(settings)
     preset = _preset(algo, task, given)
+    options = _choose("task", task, given, preset)
     record = DeepConfig if task in DEEP_TASKS else FrameworkConfig
+    return _resolve(record, options, algo, seeds, preset["steps"] if steps is None else steps, preset, given)
+
+
+def resolve_gymnasium(
+    name: str, horizon: int, algo: str, seed: int, steps: int, settings: Sequence[str] = ()
+) -> DeepConfig:
+    """For an environment that is not among our tasks; the presets are those of all tasks."""
+    if algo not in DEEP_PRESETS:
+        raise ConfigError(f"algo={algo}: not made for any environment; give {' or '.join(DEEP_PRESETS)}")
+    task = GymnasiumTask(name, horizon)
+    config = _resolve(DeepConfig, task, algo, (seed,), steps, DEEP_PRESETS[algo], split_settings(settings))
+    assert isinstance(config, DeepConfig)
+    return config
+
+
+def _resolve(
+    record: type[RunConfig],
+    task: Any,
+    algo: str,
+    seeds: Sequence[int | str],
+    steps: int | str,
+    preset: dict[str, Any],
+    given: dict[str, str],
+) -> RunConfig:
     groups = {
-        "task": _choose("task", task, given, preset),
+        "task": task,
         "features": _choose("features", _group_name("features", given, preset, "task"), given, preset),
         "planner": _choose("planner", _planner_name(algo, given, preset), given, preset),
         "model": _choose("model", _model_name(given, preset), given, preset),
@@ -58,9 +84,8 @@ def resolve(
     kinds = plain_settings(record)
     plain = {key: preset[key] for key in kinds if key in preset}
     plain |= {key: parse(key, given[key], kind) for key, kind in kinds.items() if key in given}
-    budget = preset["steps"] if steps is None else parse_int("steps", str(steps))
     numbers = tuple(parse_int("seeds", str(seed)) for seed in seeds)
-    config = record(algo=algo, seeds=numbers, steps=budget, **groups, **plain)
+    config = record(algo=algo, seeds=numbers, steps=parse_int("steps", str(steps)), **groups, **plain)
     if config.samples_per_policy is None or "samples_per_policy" not in given:  # a preset does not know the horizon
         enough = max(config.samples_per_policy or 1, config.task.horizon)
         config = dataclasses.replace(config, samples_per_policy=enough)
@@ -154,14 +179,15 @@ def from_json(text: str) -> RunConfig:
         task, algo, seeds, steps = record["task"].pop("name"), record["algo"], record["seeds"], record["steps"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"config.json: not the configuration of a run ({error!r}); start the run again") from error
-    return resolve(task, algo, seeds, steps, list(_flat(record)))
+    return resolve(task, algo, seeds, steps, settings_in(record))
 
 
-def _flat(record: dict[str, Any], prefix: str = "") -> list[str]:
+def settings_in(record: dict[str, Any], prefix: str = "") -> list[str]:
+    """The settings of a configuration's JSON, as `--set` takes them."""
     items = []
     for key, value in record.items():
         if isinstance(value, dict):
-            items += _flat(value, f"{key}.")
+            items += settings_in(value, f"{key}.")
         elif prefix or key not in COMMAND_LINE:
             if isinstance(value, list):
                 value = ",".join(map(str, value))
@@ -170,4 +196,4 @@ def _flat(record: dict[str, Any], prefix: str = "") -> list[str]:
     return items
 
 
-__all__ = ["RunConfig", "from_json", "keys_of", "resolve", "to_json"]
+__all__ = ["RunConfig", "from_json", "keys_of", "resolve", "resolve_gymnasium", "settings_in", "to_json"]

@@ -1,4 +1,4 @@
-"""The whole configuration of a run as frozen records; what each of them means to the algorithm is in `framework` and `deep`."""
+"""The whole configuration of a run as frozen records; what each means to the algorithm is in `framework` and `deep`."""
 
 import abc
 from dataclasses import dataclass
@@ -128,7 +128,17 @@ COMMAND_LINE = ("task", "algo", "seeds", "steps")  # what has a flag of its own
 
 
 def name_of(names: dict[str, type], options: Any) -> str:
+    if isinstance(options, GymnasiumTask):
+        return f"gym:{options.id}"
     return next(name for name, made in names.items() if type(options) is made)
+
+
+@dataclass(frozen=True)
+class GymnasiumTask:
+    """An environment that was handed in, not chosen by name."""
+
+    id: str
+    horizon: int
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,8 @@ _KNR = {
 _POLY = {"steps": 800, "bonus_scale": 0.05, "samples_per_policy": 80}
 
 # One configuration for all tasks of Deep PC-MLP, found on seeds 100 and up.
-# paper: lambda = .01, c = 5, K = 2,000, and 20 rounds in the authors' release, with a phi whose scale is not given / here:
-# a phi of norm 1 against which lambda and c mean something, and an episode or two a policy.
+# paper: lambda = .01, c = 5, K = 2,000, and 20 rounds in the authors' release, with a phi whose scale is not given /
+# here: a phi of norm 1 against which lambda and c mean something, and an episode or two a policy.
 _DEEP: dict[str, Any] = {
     "steps": 2_000,
     "bonus_scale": 0.05,
@@ -63,8 +63,8 @@ _DEEP_MPPI: dict[str, Any] = {
     "model.sizes": (64, 64),
     "model.steps": 1_000,
 }
-# The paper's tables for mountain-car and acrobot. Its phi has no scale; this one gives bonuses of about 1 a step, as the
-# authors' release has, and like there they hardly vanish.
+# The paper's tables for mountain-car and acrobot. Its phi has no scale; this one gives bonuses of about 1 a step, which
+# hardly vanish, as in the authors' release.
 _PAPER: dict[str, Any] = {
     **_DEEP,
     "steps": 30_000,
@@ -95,6 +95,7 @@ _PAPER_MPPI: dict[str, Any] = {
 }
 # Random play learns nothing, so its model is as small as can be.
 _DEEP_RANDOM: dict[str, Any] = {**_DEEP, "rounds": 1, "model.sizes": (8,), "model.steps": 1, "model.batch": 8}
+DEEP_PRESETS = {"pcmlp": _DEEP, "pcmlp-mppi": _DEEP_MPPI, "random": _DEEP_RANDOM}
 DEEP_TASKS = ("mountain-car", "acrobot", "pendulum", "point-umaze")
 _DEEP_STEPS = {"point-umaze": 10_000, "pendulum": 4_000}  # where the preset's steps are not enough
 
@@ -102,7 +103,7 @@ _DEEP_STEPS = {"point-umaze": 10_000, "pendulum": 4_000}  # where the preset's s
 PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     **{
         (algo, task): {**preset, "steps": max(preset["steps"], _DEEP_STEPS.get(task, 0))}
-        for algo, preset in (("pcmlp", _DEEP), ("pcmlp-mppi", _DEEP_MPPI), ("random", _DEEP_RANDOM))
+        for algo, preset in DEEP_PRESETS.items()
         for task in DEEP_TASKS
     },
     ("pcmlp-linear", "combination-lock"): _LOCK,

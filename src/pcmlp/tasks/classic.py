@@ -13,6 +13,7 @@ dynamics and for the reward.
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -20,6 +21,8 @@ from jaxtyping import Array, Bool, Float, Key
 
 from pcmlp.types import MDP, Box, ConfigError, Task, never
 from pcmlp.world import JaxWorld
+
+Simulator = Literal["jax", "gymnasium"]  # what `build` gives is in JAX; `gymnasium_classic` has the other
 
 # Between the 0 of a still agent and the least return with the goal, 100 - 0.1 H: exact for horizons up to 990.
 _REACHED = 1.0
@@ -42,6 +45,7 @@ class MountainCar:
     """
 
     horizon: int = 200
+    simulator: Simulator = "jax"  # of the real steps
 
     def build(self) -> Task:
         _check(self.horizon)
@@ -94,6 +98,7 @@ class Acrobot:
     """
 
     horizon: int = 200
+    simulator: Simulator = "jax"  # of the real steps
 
     def build(self) -> Task:
         _check(self.horizon)
@@ -162,6 +167,7 @@ class Pendulum:
     """
 
     horizon: int = 200
+    simulator: Simulator = "jax"  # of the real steps
 
     def build(self) -> Task:
         _check(self.horizon)
