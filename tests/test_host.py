@@ -292,6 +292,7 @@ class Broken(Clock):
 
 
 LINE = spaces.Box(-1.0, 1.0, (2,))
+MANY = np.arange(40, dtype=np.float32)
 
 
 @pytest.mark.parametrize(("make", "line"), [
@@ -306,6 +307,7 @@ LINE = spaces.Box(-1.0, 1.0, (2,))
     (lambda: Broken(actions=spaces.MultiDiscrete([2, 2])), r"action space is MultiDiscrete"),
     (lambda: Broken(actions=spaces.Tuple([LINE, LINE])), r"action space is Tuple"),
     (lambda: Broken(actions=spaces.Box(-1, 1, (2,), np.int32)), r"action space is Box.*Box of floats$"),
+    (lambda: Broken(actions=spaces.Box(-MANY, MANY)), r"actions range over Box\(.* \.\.\.; give"),
     (lambda: Clock(-np.inf, np.inf), r"actions range over Box\(-inf, inf.*finite bounds"),
 ])  # fmt: skip
 def test_bad_environments(make, line):

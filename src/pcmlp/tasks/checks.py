@@ -4,6 +4,7 @@ Each failure is one line that says what is wrong and what to do.
 """
 
 import inspect
+import textwrap
 import traceback
 import warnings
 from collections.abc import Callable
@@ -101,6 +102,11 @@ def first_line(error: BaseException) -> str:
     return lines[0].strip() if lines else type(error).__name__
 
 
+def _short(space: Any) -> str:
+    """On one line, which the bounds of a large Box would not be."""
+    return textwrap.shorten(str(space), 100, placeholder=" ...")
+
+
 def import_gymnasium() -> Any:
     """Gymnasium, which only those who step its environments need."""
     try:
@@ -134,7 +140,7 @@ def check_environment(env: Any) -> None:
     low, high = env.action_space.low, env.action_space.high
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
         raise ConfigError(
-            f"environment {env}: its actions range over {env.action_space}; give it finite bounds, "
+            f"environment {env}: its actions range over {_short(env.action_space)}; give it finite bounds, "
             "the lower below the upper, by gymnasium.wrappers.RescaleAction or in its action_space"
         )
 
@@ -155,7 +161,7 @@ def _check_space(env: Any, space: Any, kind: str) -> None:
         return
     shaped = isinstance(space, (spaces.Dict, spaces.Tuple)) or (isinstance(space, spaces.Box) and not flat)
     remedy = f"; {_FLATTEN}" if kind == "observation" and shaped else ""
-    raise ConfigError(f"environment {env}: its {kind} space is {space}; {_SUPPORTED}{remedy}")
+    raise ConfigError(f"environment {env}: its {kind} space is {_short(space)}; {_SUPPORTED}{remedy}")
 
 
 __all__ = ["Samples", "check_environment", "check_reward", "check_terminal", "first_line", "import_gymnasium"]
