@@ -59,11 +59,11 @@ def test_the_demo_compares_and_writes_a_page(tmp_path, monkeypatch, capsys):
             folder.append([{"iteration": n, "seed": s, "env_steps": 200 * n, **scores} for s in config.seeds])
         return {"status": "finished"}
 
-    monkeypatch.setattr(demo, "TASK", "combination-lock")  # any task will do
-    monkeypatch.setattr(demo, "ALGO", "pcmlp-linear")
+    monkeypatch.setenv("PCMLP_CACHE", "off")
     monkeypatch.setattr(demo, "train", train)
-    for _ in range(2):  # a second demo replaces the first
-        assert demo.main(["--out", str(tmp_path)]) == 0
+    (tmp_path / demo.WITH).mkdir()
+    (tmp_path / demo.WITH / "config.json").write_text("an earlier demo, which is replaced")
+    assert demo.main(["--out", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     assert "with-bonus solved 2 of 2 seeds (median 200 env steps); without-bonus solved 0 of 2 seeds" in shown
     assert "Only the bonus" in shown
@@ -71,8 +71,7 @@ def test_the_demo_compares_and_writes_a_page(tmp_path, monkeypatch, capsys):
 
 
 def test_the_demo_refuses_bad_input(monkeypatch, capsys):
-    monkeypatch.setattr(demo, "TASK", "combination-lock")
-    monkeypatch.setattr(demo, "ALGO", "pcmlp-linear")
+    monkeypatch.setenv("PCMLP_CACHE", "off")
     with pytest.raises(SystemExit) as ended:
         demo.main(["--steps", "0"])
     assert ended.value.code == 2

@@ -1,17 +1,16 @@
 """Curves from `metrics.csv`: returns and success against env steps, the vanishing bonus against iterations."""
 
-from pathlib import Path
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
 from pcmlp.report import style
-from pcmlp.report.reading import Curve, Run, counted, load
+from pcmlp.report.reading import Curve, Run, counted, number
 
 _EXPLORING = style.COLOURS[5]
 _TITLED = 3  # more runs do not fit into a title
+_FLAT = 0.1  # returns that differ by less are drawn as a flat line: a sparse reward's cost of acting is not progress
 _FAR_APART = 10  # of budgets: the shorter run would be a line at the left edge
 
 
@@ -19,7 +18,7 @@ def plot_returns(run: Run) -> Figure:
     """The learning curve: what is deployed, and what explores where that is another policy."""
     panels = _panels(1 + run.has_success)
     _draw_policies(panels[0], run, "return_mean")
-    panels[0].set_ylabel("return\n(task reward per episode)")
+    _as_return(panels[0])
     if run.has_success:
         _draw_policies(panels[1], run, "success")
         _as_success(panels[1])
@@ -46,20 +45,14 @@ def plot_bonus(run: Run) -> Figure | None:
 
 def plot_comparison(runs: dict[str, Run]) -> Figure:
     """Return, success and what the cover has seen, of several runs of one task, by label."""
-    columns = {
-        "eval_return_mean": "return\n(task reward per episode)",
-        "eval_success": "success\n(share of episodes)",
-        "info_gain": "information gain of\nthe cover (nats)",
-    }
-    shown = [name for name in columns if any(run.curve(name) for run in runs.values())] or ["eval_return_mean"]
+    looks = {"eval_return_mean": _as_return, "eval_success": _as_success, "info_gain": _as_information}
+    shown = [name for name in looks if any(run.curve(name) for run in runs.values())] or ["eval_return_mean"]
     panels = _panels(len(shown))
     for axes, name in zip(panels, shown, strict=True):
         for i, (label, run) in enumerate(runs.items()):
             curve = run.curve(name)
             _draw_range(axes, curve.env_steps, curve, *_look(i), label)
-        axes.set_ylabel(columns[name])
-        if name == "eval_success":
-            _as_success(axes)
+        looks[name](axes)
     _against_env_steps(panels, [run.env_steps for run in runs.values()])
     _legend_below(_figure(panels), panels[0])
     style.title(_figure(panels), _who_solved_it(runs), _of_all(runs))
@@ -127,6 +120,17 @@ def _look(i: int) -> tuple[str, str]:
     return style.COLOURS[i % len(style.COLOURS)], style.DASHES[i % len(style.DASHES)]
 
 
+def _as_return(axes: Axes) -> None:
+    axes.set_ylabel("return\n(task reward per episode)")
+    low, high = axes.get_ylim()
+    if high - low < _FLAT:
+        axes.set_ylim((low + high - _FLAT) / 2, (low + high + _FLAT) / 2)
+
+
+def _as_information(axes: Axes) -> None:
+    axes.set_ylabel("information gain of\nthe cover (nats)")
+
+
 def _as_success(axes: Axes) -> None:
     axes.set_ylabel("success\n(share of episodes)")
     axes.set_ylim(-0.05, 1.05)
@@ -170,7 +174,7 @@ def _of_all(runs: dict[str, Run]) -> str:
 def _what_is_seen(run: Run, returns: Curve) -> str:
     if not returns:
         return "Nothing was evaluated yet"
-    seen = f"Return from {returns.mean[0]:.3g} to {returns.mean[-1]:.3g} in {returns.env_steps[-1]:,.0f} steps"
+    seen = f"Return from {number(returns.mean[0])} to {number(returns.mean[-1])} in {returns.env_steps[-1]:,.0f} steps"
     if run.has_success:
         seen += f"; solved {run.num_solved} of {counted(len(run.seeds), 'seed')}"
     return seen
@@ -192,8 +196,3 @@ def _fold(bonus: Curve) -> str:
     if np.isnan(below):
         return "none is left of its peak"
     return "at its peak" if below < 1.05 else f"{below:.3g}-fold below its peak"
-
-
-def learning_curve(path: Path) -> None:
-    """Until the command line calls `pictures.draw`."""
-    plot_returns(load(path)).savefig(path / "learning_curve.png")

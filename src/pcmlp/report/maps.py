@@ -1,14 +1,13 @@
 """Which actions a run has tried where, in a finite MDP: counts of state-action pairs from its episode log."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from pcmlp.report import style
-from pcmlp.report.reading import Run, load
+from pcmlp.report.reading import Run
 from pcmlp.runs.episodes import Record
 
 _STAGES = ("early", "middle", "late")
@@ -67,10 +66,3 @@ def _strips(records: Sequence[Record]) -> Figure:
     bar.set_label("visits", fontsize=9)
     bar.ax.tick_params(labelsize=8)
     return picture
-
-
-def visit_map(path: Path) -> None:
-    """Until the command line calls `pictures.draw`."""
-    picture = plot_visits(load(path))
-    if picture is not None:
-        picture.savefig(path / "visit_map.png")

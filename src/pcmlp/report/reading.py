@@ -72,7 +72,9 @@ class Run:
     @property
     def judged(self) -> str:
         """Whose return `eval_return_mean` is."""
-        return "deploying policy" if self.deploys else "best policy of the cover"
+        if self.deploys:
+            return "deploying policy"
+        return "best policy of the cover" if "best_index" in self.metrics else "policy"
 
     def curve(self, column: str) -> Curve:
         steps = self.metrics["env_steps"]
@@ -161,3 +163,8 @@ def _by_seed(columns: dict[str, np.ndarray]) -> tuple[tuple[int, ...], dict[str,
 
 def counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def number(x: float) -> str:
+    """A return, as people read it: no more than hundredths, no minus before a zero."""
+    return f"{x:,.0f}" if abs(x) >= 1_000 else f"{round(x, 2) + 0.0:.4g}"

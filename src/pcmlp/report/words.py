@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pcmlp.report.reading import Run, counted
+from pcmlp.report.reading import Run, counted, number
 
 _NAMED = 3  # runs in a sentence; of more, only the extremes
 _ELSEWHERE = ("algo", "seeds", "steps", "task.name")  # have a column of their own
@@ -47,7 +47,7 @@ def _of_one(run: Run) -> str:
     returns, bonus = run.curve("eval_return_mean"), run.curve("bonus_mean")
     if not returns:
         return f"{run.algo} on {run.task}: nothing was evaluated yet."
-    said = f"the return of its {run.judged} went from {returns.mean[0]:.3g} to {returns.mean[-1]:.3g}"
+    said = f"the return of its {run.judged} went from {number(returns.mean[0])} to {number(returns.mean[-1])}"
     first = f"On {run.task}, {run.algo} "
     first += f"solved {_solved_in(run)}; " if run.has_success else f"took {run.env_steps:,.0f} env steps; "
     if bonus and bonus.below_peak() >= 1.05:
@@ -73,7 +73,7 @@ def median_steps(run: Run) -> str:
 def final_return(run: Run) -> str:
     """Mean and standard deviation over seeds."""
     returns = run.curve("eval_return_mean")
-    return f"{returns.values[-1].mean():.4g} ± {returns.values[-1].std():.2g}" if returns else "–"
+    return f"{number(returns.mean[-1])} ± {number(returns.values[-1].std())}" if returns else "–"
 
 
 def differing(runs: Sequence[Run]) -> list[str]:
