@@ -48,11 +48,11 @@ def train(
     console = console or Console()
     run = open_run(config, out, resume)
     if run is None:
-        console.print(f"{out}: finished already; nothing to resume", highlight=False, soft_wrap=True)
+        say(console, f"{out}: finished already; nothing to resume")
         return read_summary(out)
-    console.print(heading(config, out, run.done), markup=False, highlight=False, soft_wrap=True)
+    say(console, heading(config, out, run.done))
     if changes := run.changes():
-        console.print(f"not bit for bit as it was ({', '.join(changes)})", highlight=False, soft_wrap=True)
+        say(console, f"not bit for bit as it was ({', '.join(changes)})")
     if tensorboard:
         run.boards = boards_if_any(run, console)
     finished = False
@@ -88,9 +88,12 @@ def boards_if_any(run: "Run", console: Console) -> Boards:
     try:
         return open_boards(run.folder.path / "tensorboard", run.config.seeds, run.rows)
     except ImportError:
-        line = "--tensorboard: needs tensorboardX, going on without; pip install 'pcmlp[tensorboard]'"
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        say(console, "--tensorboard: needs tensorboardX, going on without; pip install 'pcmlp[tensorboard]'")
         return Boards({})
+
+
+def say(console: Console, line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def heading(config: RunConfig, out: Path, done: int | None) -> str:
