@@ -73,7 +73,10 @@ def median_steps(run: Run) -> str:
 def final_return(run: Run) -> str:
     """Mean and standard deviation over seeds."""
     returns = run.curve("eval_return_mean")
-    return f"{number(returns.mean[-1])} ± {number(returns.values[-1].std())}" if returns else "–"
+    if not returns:
+        return "–"
+    spread = f" ± {number(returns.values[-1].std())}" if len(run.seeds) > 1 else ""
+    return number(returns.mean[-1]) + spread
 
 
 def differing(runs: Sequence[Run]) -> list[str]:
