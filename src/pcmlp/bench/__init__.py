@@ -1,0 +1,97 @@
+"""`pcmlp bench`: what one paper round costs, against the machine's own matrix-product peak, and where the time goes.
+
+A *paper round* is 100 steps of SGD on the model and 40 TRPO updates of 4,000 imagined steps each on mountain-car, with
+the paper's networks: [500, 500] for the model and for phi, 32 x 32 for the policy, 64 x 64 for its values. It is worth
+3.2e11 FLOP by definition, whatever the code really does, so that
+
+    share_of_peak = 3.2e11 / round_s / peak_flop_per_s
+
+compares any two versions of the code on any machine. Compiling is never part of a time, but of `time_to_solved_s`, the
+wall time of a whole `pcmlp train`.
+"""
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import jax
+from rich.console import Console
+from rich.table import Table
+
+from pcmlp.bench.clock import peak_flop_per_s, peak_memory_mb, processor
+from pcmlp.bench.mppi import mppi_ms
+from pcmlp.bench.rounds import paper_round, phase_seconds, round_seconds, stages
+from pcmlp.bench.sizes import Sizes
+from pcmlp.bench.solved import time_to_solved
+from pcmlp.runs.summary import device, versions
+from pcmlp.types import ConfigError
+
+_ROUND_FLOP = 3.2e11
+
+
+def main(out: Path | None, sizes: Sizes = Sizes()) -> int:  # noqa: B008 (frozen)
+    if out is not None and not out.parent.is_dir():
+        raise ConfigError(f"out={out}: there is no folder {out.parent}; make it, or give another")
+    result = measure(sizes)
+    show(result)
+    if out is not None:
+        out.write_text(json.dumps(result, indent=2) + "\n")
+    return 0
+
+
+def measure(sizes: Sizes) -> dict[str, Any]:
+    solved = time_to_solved() if sizes.solve else None  # first: its own process needs a GPU's memory for itself
+    cpu = jax.default_backend() == "cpu"
+    seeds = ((2, 4) if cpu else (4, 16, 64)) if sizes.seeds is None else sizes.seeds
+    squares = sizes.squares or ((1024, 2048) if cpu else (4096, 8192))
+
+    peak_before = peak_flop_per_s(squares, sizes.seconds)
+    algo = paper_round(sizes)
+    one = stages(algo, 1)
+    rounds = {1: round_seconds(algo, *one, sizes.repeats)}
+    memory = peak_memory_mb()  # before there are more seeds
+    phases = phase_seconds(algo, *one, sizes.seconds)
+    mppi = {name: mppi_ms(getattr(sizes, name), sizes) for name in ("mppi_small", "mppi_large")}
+    rounds |= {n: round_seconds(algo, *stages(algo, n), sizes.repeats) for n in seeds}
+    peak = max(peak_before, peak_flop_per_s(squares, sizes.seconds))
+
+    round_s = statistics.median(rounds[1])
+    return {
+        "round_s": round_s,
+        "share_of_peak": _ROUND_FLOP / round_s / peak,
+        "peak_flop_per_s": peak,
+        "imagined_steps_per_s": sizes.updates * sizes.streams * sizes.length / round_s,
+        "phases": phases,
+        "mppi_small_ms": mppi["mppi_small"],
+        "mppi_large_ms": mppi["mppi_large"],
+        "seeds_scaling": {str(n): statistics.median(times) for n, times in rounds.items()},
+        "rounds_s": {str(n): times for n, times in rounds.items()},  # each that the medians are of
+        "time_to_solved_s": solved,
+        "peak_memory_mb": memory,
+        "device": device(),
+        "processor": processor(),
+        "versions": versions(),
+    }
+
+
+def show(result: dict[str, Any]) -> None:
+    table = Table("what", "value", title=f"pcmlp bench on {result['device']}")
+    table.add_row("one paper round", f"{result['round_s']:.3f} s")
+    table.add_row("share of the matrix-product peak", f"{result['share_of_peak']:.1%}")
+    table.add_row("matrix-product peak (float32)", f"{result['peak_flop_per_s'] / 1e9:.0f} GFLOP/s")
+    table.add_row("imagined steps", f"{result['imagined_steps_per_s']:.0f} / s")
+    for name, seconds in result["phases"].items():
+        table.add_row(f"  of a round: {name}", f"{seconds:.3f} s")
+    for seeds, seconds in result["seeds_scaling"].items():
+        table.add_row(f"a round of {seeds} seeds at once", f"{seconds:.3f} s")
+    table.add_row("MPPI control step, small", f"{result['mppi_small_ms']:.2f} ms")
+    table.add_row("MPPI control step, large", f"{result['mppi_large_ms']:.1f} ms")
+    for name, seconds in (result["time_to_solved_s"] or {}).items():
+        shown = "not solved" if seconds is None else f"{seconds:.1f} s"
+        table.add_row(f"mountain-car solved, {name.replace('_', ' ')}", shown)
+    table.add_row("peak memory, one seed", f"{result['peak_memory_mb']:.0f} MB")
+    Console().print(table)
+
+
+__all__ = ["Sizes", "main", "measure"]

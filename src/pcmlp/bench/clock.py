@@ -1,0 +1,59 @@
+"""The clock, and what there is to know of the machine."""
+
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+
+
+def compiled(function: Callable, *args: Any) -> Callable[[], Any]:
+    """The call function(*args), compiled once; only arrays are handed over, so a call costs no more than it must."""
+    arrays, rest = eqx.partition(args, eqx.is_array)
+    program = jax.jit(lambda arrays: eqx.filter(function(*eqx.combine(arrays, rest)), eqx.is_array))
+    return lambda: program(arrays)
+
+
+def times_of(call: Callable[[], Any], *, repeats: int = 3, seconds: float = 0.0) -> list[float]:
+    """At least `repeats` times of `call`, for at least `seconds`, after one that compiles."""
+    jax.block_until_ready(call())
+    times: list[float] = []
+    while len(times) < repeats or sum(times) < seconds:
+        begun = time.perf_counter()
+        jax.block_until_ready(call())
+        times.append(time.perf_counter() - begun)
+    return times
+
+
+def peak_flop_per_s(squares: tuple[int, ...], seconds: float) -> float:
+    """Of float32 products at JAX's default precision, the best that was seen: what the machine can do."""
+
+    best = 0.0
+    for n in squares:
+        product = compiled(jnp.matmul, *jr.normal(jr.key(0), (2, n, n)))
+        best = max(best, 2.0 * n**3 / min(times_of(product, seconds=seconds)))
+    return best
+
+
+def peak_memory_mb() -> float:
+    """The most this process has held so far: on the device if that has a memory of its own."""
+    stats = jax.devices()[0].memory_stats()
+    if stats is not None:
+        return stats["peak_bytes_in_use"] / 1e6
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+def processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())

@@ -1,0 +1,25 @@
+"""How large what is measured is."""
+
+from dataclasses import dataclass
+
+Plans = tuple[int, int, tuple[int, ...]]  # plans, their length, the model's hidden layers
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The defaults are what the promised numbers mean; tests shrink them."""
+
+    net: tuple[int, ...] = (500, 500)  # model and phi
+    samples: int = 2_000  # real steps the model is trained on
+    model_steps: int = 100
+    updates: int = 40
+    streams: int = 40
+    length: int = 100
+    seeds: tuple[int, ...] | None = None  # besides 1; none: 2, 4 on a CPU, 4, 16, 64 elsewhere
+    squares: tuple[int, ...] | None = None  # of the products that show the peak; none: by the device
+    mppi_small: Plans = (200, 30, (64, 64))
+    mppi_large: Plans = (1_000, 30, (500, 500))
+    fourier: int = 20  # features of MPPI's bonus
+    repeats: int = 5  # of a round
+    seconds: float = 2.0  # to go on repeating anything shorter
+    solve: bool = True  # time whole runs as well

@@ -1,0 +1,90 @@
+"""The benchmark at a tiny size: that it runs and what it says, never how long it takes."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pcmlp import bench
+from pcmlp.bench import rounds, solved
+from pcmlp.types import ConfigError
+
+TINY = bench.Sizes(
+    net=(8, 8),
+    samples=200,
+    model_steps=2,
+    updates=2,
+    streams=2,
+    length=32,
+    seeds=(),
+    squares=(16,),
+    mppi_small=(4, 3, (4,)),
+    mppi_large=(4, 3, (8,)),
+    fourier=4,
+    repeats=1,
+    seconds=0.0,
+    solve=False,
+)
+PROMISED = {
+    "round_s",
+    "share_of_peak",
+    "peak_flop_per_s",
+    "imagined_steps_per_s",
+    "phases",
+    "mppi_small_ms",
+    "mppi_large_ms",
+    "seeds_scaling",
+    "peak_memory_mb",
+    "time_to_solved_s",
+    "device",
+    "versions",
+}
+
+
+def test_the_file_holds_what_is_promised(tmp_path, capsys):
+    out = tmp_path / "bench.json"
+    assert bench.main(out, TINY) == 0
+    result = json.loads(out.read_text())
+    assert set(result) >= PROMISED
+    assert set(result["phases"]) == {"rollout", "bonus", "advantages", "TRPO step", "value fit", "model fit"}
+    assert set(result["seeds_scaling"]) == {"1"}
+    assert result["round_s"] == result["seeds_scaling"]["1"]
+    assert result["share_of_peak"] == pytest.approx(3.2e11 / result["round_s"] / result["peak_flop_per_s"])
+    assert result["imagined_steps_per_s"] == pytest.approx(2 * 2 * 32 / result["round_s"])
+    times = [*result["phases"].values(), *result["seeds_scaling"].values(), result["mppi_small_ms"]]
+    assert min(times) > 0
+    assert "one paper round" in capsys.readouterr().out
+
+
+def test_a_folder_that_is_not_there_is_said_before_anything_is_measured(tmp_path):
+    with pytest.raises(ConfigError, match="there is no folder"):
+        bench.main(tmp_path / "none" / "bench.json")
+
+
+@pytest.mark.parametrize(("code", "steps", "timed"), [(0, 400, True), (0, None, False), (2, 400, False)])
+def test_a_run_that_fails_or_solves_nothing_has_no_time(monkeypatch, code, steps, timed):
+    caches = []
+
+    def run(command, env, capture_output):
+        out = Path(command[-1])
+        out.mkdir()
+        (out / "summary.json").write_text(json.dumps({"seeds": [{"env_steps_to_success": steps}]}))
+        caches.append(env["PCMLP_CACHE"])
+        return subprocess.CompletedProcess(command, code)
+
+    monkeypatch.setattr(solved.subprocess, "run", run)
+    times = solved.time_to_solved()
+    assert set(times) == {"cold_cache", "warm_cache"}
+    assert all((t is not None) == timed for t in times.values())
+    assert caches[0] == caches[1]
+
+
+def test_the_defaults_are_the_papers_round():
+    """What 3.2e11 FLOP stands for."""
+    sizes = bench.Sizes()
+    algo = rounds.paper_round(sizes)
+    assert (algo.planner.updates, algo.planner.streams * algo.planner.length) == (40, 4_000)
+    assert (algo.planner.policy_sizes, algo.planner.value_sizes) == ((32, 32), (64, 64))
+    assert (algo.model.fitting.steps, algo.model.fitting.batch, algo.model.fitting.unroll) == (100, 128, 2)
+    assert algo.model.sizes == algo.features.sizes == (500, 500)
