@@ -4,6 +4,7 @@ import json
 import subprocess
 from pathlib import Path
 
+import jax
 import pytest
 
 from pcmlp import bench
@@ -19,8 +20,8 @@ TINY = bench.Sizes(
     length=32,
     seeds=(),
     squares=(16,),
-    mppi_small=(4, 3, (4,)),
-    mppi_large=(4, 3, (8,)),
+    small=(4, 3, (4,)),
+    large=(4, 3, (8,)),
     fourier=4,
     repeats=1,
     seconds=0.0,
@@ -42,6 +43,15 @@ PROMISED = {
 }
 
 
+@pytest.fixture
+def quick_compiler():
+    """Nothing here is about speed."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.mark.usefixtures("quick_compiler")
 def test_the_file_holds_what_is_promised(tmp_path, capsys):
     out = tmp_path / "bench.json"
     assert bench.main(out, TINY) == 0

@@ -52,7 +52,7 @@ def measure(sizes: Sizes) -> dict[str, Any]:
     rounds = {1: round_seconds(algo, *one, sizes.repeats)}
     memory = peak_memory_mb()  # before there are more seeds
     phases = phase_seconds(algo, *one, sizes.seconds)
-    mppi = {name: mppi_ms(getattr(sizes, name), sizes) for name in ("mppi_small", "mppi_large")}
+    mppi_small, mppi_large = (mppi_ms(case, sizes.fourier, sizes.seconds) for case in (sizes.small, sizes.large))
     rounds |= {n: round_seconds(algo, *stages(algo, n), sizes.repeats) for n in seeds}
     peak = max(peak_before, peak_flop_per_s(squares, sizes.seconds))
 
@@ -63,8 +63,8 @@ def measure(sizes: Sizes) -> dict[str, Any]:
         "peak_flop_per_s": peak,
         "imagined_steps_per_s": sizes.updates * sizes.streams * sizes.length / round_s,
         "phases": phases,
-        "mppi_small_ms": mppi["mppi_small"],
-        "mppi_large_ms": mppi["mppi_large"],
+        "mppi_small_ms": mppi_small,
+        "mppi_large_ms": mppi_large,
         "seeds_scaling": {str(n): statistics.median(times) for n, times in rounds.items()},
         "rounds_s": {str(n): times for n, times in rounds.items()},  # each that the medians are of
         "time_to_solved_s": solved,

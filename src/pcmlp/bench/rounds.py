@@ -115,14 +115,14 @@ def phase_seconds(algo: Deep, keys: Key[Array, " seeds"], stage: Stage, seconds:
         gain = jax.vmap(lambda t, v, w: advantages(t, v, w, planner.discount, planner.trace))
         return gain(steps, baseline, value(steps.next_state)), baseline
 
-    steps = eqx.filter_jit(imagined)(key, mdp, policy, places)
-    rows = rows_of(policy, steps, *eqx.filter_jit(judged)(policy, steps))
+    rollout = compiled(imagined, key, mdp, policy, places)
+    steps = rollout()
+    advantage = compiled(judged, policy, steps)
+    rows = eqx.filter_jit(rows_of)(policy, steps, *advantage())
     calls = {
-        "rollout": compiled(imagined, key, mdp, policy, places),
-        "bonus": compiled(
-            jax.vmap(lambda b, s, a: b(s, a), in_axes=(None, 0, 0)), stage.bonus, rows.state, rows.action
-        ),
-        "advantages": compiled(judged, policy, steps),
+        "rollout": rollout,
+        "bonus": compiled(lambda bonus, rows: jax.vmap(bonus)(rows.state, rows.action), stage.bonus, rows),
+        "advantages": advantage,
         "TRPO step": compiled(planner.natural_step, policy.actor, rows.x, rows.u, rows.weight),
         "value fit": compiled(planner.fit_value, key, policy, rows.x, rows.target),
         "model fit": compiled(lambda k, stage: stage.model.train(k, stage.replay), key, stage),

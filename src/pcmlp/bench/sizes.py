@@ -17,8 +17,8 @@ class Sizes:
     length: int = 100
     seeds: tuple[int, ...] | None = None  # besides 1; none: 2, 4 on a CPU, 4, 16, 64 elsewhere
     squares: tuple[int, ...] | None = None  # of the products that show the peak; none: by the device
-    mppi_small: Plans = (200, 30, (64, 64))
-    mppi_large: Plans = (1_000, 30, (500, 500))
+    small: Plans = (200, 30, (64, 64))  # of MPPI
+    large: Plans = (1_000, 30, (500, 500))
     fourier: int = 20  # features of MPPI's bonus
     repeats: int = 5  # of a round
     seconds: float = 2.0  # to go on repeating anything shorter
