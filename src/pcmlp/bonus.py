@@ -46,7 +46,7 @@ class EllipticalBonus(eqx.Module):
 
     features: Features
     whitener: Float[Array, "d d"]  # L^-1
-    scale: float  # c
+    scale: float | Float[Array, ""]  # c
     cap: float  # H
 
     def __call__(self, state: State, action: Action) -> Float[Array, ""]:
@@ -55,12 +55,12 @@ class EllipticalBonus(eqx.Module):
 
 
 def elliptical_bonus(
-    features: Features, covariance: Float[Array, "d d"], scale: float, cap: float | int
+    features: Features, covariance: Float[Array, "d d"], scale: float | Float[Array, ""], cap: float | int
 ) -> EllipticalBonus:
     return EllipticalBonus(features, linalg.whitener(linalg.cholesky(covariance)), scale, float(cap))
 
 
-def information_gain(covariance: Float[Array, "d d"], ridge: float) -> Float[Array, ""]:
+def information_gain(covariance: Float[Array, "d d"], ridge: float | Float[Array, ""]) -> Float[Array, ""]:
     """ln det(I + Sigma / lambda), Sigma without its ridge: how much the cover has seen, in nats."""
     factor = linalg.cholesky(covariance)
     return 2.0 * jnp.sum(jnp.log(jnp.diag(factor)) - 0.5 * jnp.log(ridge))

@@ -10,7 +10,7 @@ the reward alone, which starts from the exploring one and takes no samples.
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -37,7 +37,10 @@ from pcmlp.types import (
     Transitions,
 )
 
-_STARTS = 1024  # states drawn from the replay for a stage's imagined episodes to begin from
+Number = float | Float[Array, ""]
+
+_FEATURES = 2**31 + 1  # folded into a seed's key, where iterations fold in their own number and evaluation 2**31
+_STARTS = 1024  # states that a stage's imagined episodes begin at
 
 
 class Deep(AbstractAlgorithm):
@@ -51,12 +54,13 @@ class Deep(AbstractAlgorithm):
     samples_per_policy: int = eqx.field(static=True)  # K
     replay_size: int = eqx.field(static=True, default=30_000)  # of D
     rounds: int = eqx.field(static=True, default=1)  # of model and planner updates in a stage
-    ridge: float = 0.01  # lambda
-    bonus_scale: float = 1.0  # c
+    ridge: Number = 0.01  # lambda
+    bonus_scale: Number = 1.0  # c
     covariance: Literal["on", "off"] = eqx.field(static=True, default="on")  # off: Sigma stays lambda I, a control
-    replay_starts: float = 0.2  # the share of imagined episodes that begin at a state of the replay
-    margin: float = 1.0  # how far imagined states may leave what was seen, in ranges of that
+    replay_starts: Number = 0.2  # the share of imagined episodes that begin at a state of the replay
+    margin: Number = 1.0  # how far imagined states may leave what was seen, in ranges of that
     reward_free: bool = eqx.field(static=True, default=False)  # explore for the bonus alone
+    judges_exploring: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         for name, good, remedy in (
@@ -144,7 +148,7 @@ def improve(
     replay = learner.replay.add(samples)  # line 8
     bonus = elliptical_bonus(features, covariance, algo.bonus_scale, algo.world.mdp.horizon)  # line 10
     seen = widened(learner.seen, samples)
-    starts = replay.windows(start_key, _STARTS, 1).state[:, 0]
+    starts = imagined_starts(start_key, algo, replay)
 
     def one_round(carry, round_key):
         model, policy = eqx.combine(carry, rest)
@@ -194,10 +198,18 @@ def imagination(algo: Deep, model: Callable, bonus: Callable, seen: Box, starts:
         bonus = BoundedBonus(bonus, actions)
         world = reward_free(world) if algo.reward_free else world
     imagined = imagine(world, model, bonus)
-    return grounded(imagined, bounds(states, seen, algo.margin), actions, starts, algo.replay_starts)
+    return grounded(imagined, bounds(states, seen, algo.margin), actions, starts)
 
 
-def bounds(states: Box, seen: Box, margin: float) -> Box:
+def imagined_starts(key: Key[Array, ""], algo: Deep, replay: Replay) -> Float[Array, "n s"]:
+    """States for a stage's imagined episodes to begin at: of the replay, and the world's own."""
+    coin_key, row_key, world_key = jr.split(key, 3)
+    been = replay.windows(row_key, _STARTS, 1).state[:, 0]
+    own = jax.vmap(algo.world.mdp.initial)(jr.split(world_key, _STARTS))
+    return jnp.where(jr.uniform(coin_key, (_STARTS, 1)) < algo.replay_starts, been, own)
+
+
+def bounds(states: Box, seen: Box, margin: Number) -> Box:
     """Where imagined states may be: in the observation space, and not further than `margin` ranges from what was
     seen."""
     room = margin * (seen.high - seen.low)
@@ -220,7 +232,7 @@ def done(algo: Deep, samples: Transitions) -> Transitions:
 
 def feature_key(key: Key[Array, ""]) -> Key[Array, ""]:
     """The same whenever a seed's phi is drawn."""
-    return jr.fold_in(key, 2**31)
+    return jr.fold_in(key, _FEATURES)
 
 
 def first_only(n: Int[Array, ""], new: Features, old: Features) -> Features:

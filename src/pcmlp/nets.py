@@ -15,6 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
@@ -40,11 +41,14 @@ class MLP(eqx.Module):
         """
         if len(sizes) < 2 or min(sizes) < 1:
             raise ConfigError(f"a network of sizes {sizes}: give at least an input and an output, all 1 or more")
-        weight_keys, bias_keys = jr.split(key, (2, len(sizes) - 1))
         pairs = list(zip(sizes[:-1], sizes[1:], strict=True))
         std = [math.sqrt(_GAIN[activation] / i) for i, _ in pairs[:-1]] + [last / math.sqrt(pairs[-1][0])]
-        weights = tuple(s * jr.normal(k, pair) for s, k, pair in zip(std, weight_keys, pairs, strict=True))
-        biases = tuple(bias * jr.normal(k, (o,)) for k, (_, o) in zip(bias_keys, pairs, strict=True))
+        # One draw for all layers: a draw for each takes longer to compile than the rest of a network.
+        drawn = jr.normal(key, (sum((i + 1) * o for i, o in pairs),))
+        ends = np.cumsum([(i + 1) * o for i, o in pairs])
+        layers = [x.reshape(i + 1, o) for x, (i, o) in zip(jnp.split(drawn, ends[:-1]), pairs, strict=True)]
+        weights = tuple(s * x[:-1] for s, x in zip(std, layers, strict=True))
+        biases = tuple(bias * x[-1] for x in layers)
         return MLP(weights, biases, activation)
 
     def hidden(self, x: Float[Array, " i"], precision: str | None = None) -> Float[Array, " h"]:

@@ -26,24 +26,28 @@ class Place(NamedTuple):
     clock: Int[Array, ""]  # steps of this episode so far
 
 
-def begin(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Place:
-    return Place(mdp.initial(key), policy.init(), jnp.zeros((), int))
+def begin(state: State, policy: AbstractPolicy) -> Place:
+    return Place(state, policy.init(), jnp.zeros((), int))
 
 
 def walk(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy, place: Place, steps: int) -> tuple[Place, Transitions]:
     """`steps` steps from `place`; where the MDP or its horizon ends an episode the next one begins."""
 
-    def step(place: Place, step_key):
+    # Random numbers and fresh starts are drawn for all steps at once: in the loop they would cost as much as a step.
+    act_keys, move_keys, reset_keys = jax.vmap(lambda k: jr.split(k, 3), out_axes=1)(jr.split(key, steps))
+    fresh = jax.vmap(mdp.initial)(reset_keys)
+
+    def step(place: Place, inputs):
         state, memory, clock = place
-        act_key, move_key, reset_key = jr.split(step_key, 3)
+        act_key, move_key, start = inputs
         memory, action = policy(act_key, memory, state)
         next_state = mdp.transition(move_key, state, action)
         ended = mdp.terminal(state, action, next_state)
         last = ended | (clock + 1 >= mdp.horizon)
-        after = _select(last, begin(reset_key, mdp, policy), Place(next_state, memory, clock + 1))
+        after = _select(last, begin(start, policy), Place(next_state, memory, clock + 1))
         return after, (state, action, next_state, ended, last)
 
-    place, (state, action, next_state, ended, last) = jax.lax.scan(step, place, jr.split(key, steps))
+    place, (state, action, next_state, ended, last) = jax.lax.scan(step, place, (act_keys, move_keys, fresh))
     reward = jax.vmap(mdp.reward)(state, action, next_state)  # not step by step: a bonus is then one large product
     last = last.at[-1].set(True)
     return place, Transitions(state, action, reward, next_state, ended, last, jnp.ones(steps, bool))
@@ -53,7 +57,7 @@ def stream(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy, steps: int) ->
     """`steps` steps from a fresh start; with `steps` the horizon one whole episode, or one and the beginning of
     others."""
     start_key, walk_key = jr.split(key)
-    return walk(walk_key, mdp, policy, begin(start_key, mdp, policy), steps)[1]
+    return walk(walk_key, mdp, policy, begin(mdp.initial(start_key), policy), steps)[1]
 
 
 def first_episode(steps: Transitions) -> Transitions:

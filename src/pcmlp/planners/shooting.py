@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Key, Shaped
 
 from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Box, Metrics, State
 
@@ -22,22 +22,31 @@ def plan_returns(
     paper: says nothing of noise in plans / here: they meet the model's noise, the same for all of them, so that what
     differs between their returns is the plans' doing. A plan that a wrong model sends to infinity is
     worse than any other.
+
+    Only the states need the steps one after another. Rewards, which hold the bonus and its features, are computed for
+    all plans and steps at once: one large product in place of `length` small ones.
     """
+    action = jax.vmap(jax.vmap(actions.clip))(jnp.swapaxes(plans, 0, 1))  # steps first: the order of the scan
+    first = jnp.broadcast_to(state, (plans.shape[0], *state.shape))
 
-    def one(plan: Plan, keys: Key[Array, " length"]) -> Float[Array, ""]:
-        def step(carry, inputs):
-            state, alive, total = carry
-            step_key, action = inputs
-            action = actions.clip(action)
-            next_state = mdp.transition(step_key, state, action)
-            total = total + jnp.where(alive, mdp.reward(state, action, next_state), 0.0)
-            return (next_state, alive & ~mdp.terminal(state, action, next_state), total), None
+    def walk(keys: Key[Array, " length"]) -> Shaped[Array, "length n *state"]:
+        def step(state, inputs):
+            key, action = inputs
+            next_state = jax.vmap(lambda s, a: mdp.transition(key, s, a))(state, action)
+            return next_state, next_state
 
-        (_, _, total), _ = jax.lax.scan(step, (state, jnp.array(True), jnp.zeros(())), (keys, plan))
-        return total
+        return jax.lax.scan(step, first, (keys, action))[1]
+
+    def total(next_state: Shaped[Array, "length n *state"]) -> Float[Array, " n"]:
+        steps = jnp.concatenate([first[None], next_state[:-1]]), action, next_state
+        rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), steps)
+        reward, ended = (jax.vmap(f)(*rows).reshape(action.shape[:2]) for f in (mdp.reward, mdp.terminal))
+        ended = ended.astype(int)
+        alive = jnp.cumsum(ended, axis=0) - ended == 0
+        return jnp.sum(jnp.where(alive, reward, 0.0), axis=0)
 
     keys = jr.split(key, (particles, plans.shape[1]))
-    returns = jnp.mean(jax.vmap(lambda k: jax.vmap(one, in_axes=(0, None))(plans, k))(keys), axis=0)
+    returns = jnp.mean(jax.vmap(lambda k: total(walk(k)))(keys), axis=0)
     return jnp.where(jnp.isfinite(returns), returns, _WORST)
 
 

@@ -95,9 +95,8 @@ class TRPO(AbstractPlanner):
 
     def places(self, key: Key[Array, ""], mdp: MDP, policy: ActorCritic) -> Place:
         """Where the streams begin. Their clocks differ, so that they do not all begin their next episode at once."""
-        start_keys, clock_key = jr.split(key, self.streams + 1)[:-1], jr.fold_in(key, self.streams)
-        places = jax.vmap(lambda k: begin(k, mdp, policy))(start_keys)
-        clocks = jr.randint(clock_key, (self.streams,), 0, mdp.horizon)
+        places = jax.vmap(lambda k: begin(mdp.initial(k), policy))(jr.split(key, self.streams))
+        clocks = jnp.linspace(0, mdp.horizon - 1, self.streams).astype(int)
         return Place(places.state, places.memory, clocks)
 
     def update(
@@ -190,10 +189,9 @@ class TRPO(AbstractPlanner):
         optimiser = optax.adam(self.value_rate)
         batches = x.shape[0] // self.value_batch
 
-        def order(epoch_key):
-            return jr.permutation(epoch_key, x.shape[0])[: batches * self.value_batch]
-
-        chosen = jax.vmap(order)(jr.split(key, self.value_epochs)).reshape(-1, self.value_batch)
+        # A random order for each epoch; sorting random numbers compiles faster than `permutation`.
+        order = jnp.argsort(jr.uniform(key, (self.value_epochs, x.shape[0])), axis=1)
+        chosen = order[:, : batches * self.value_batch].reshape(-1, self.value_batch)
         critic, rest = eqx.partition(policy.critic, eqx.is_array)
 
         def loss(critic, x, target):

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from typing import Any
 
+import jax.numpy as jnp
 import jax.random as jr
 
 from pcmlp.baselines.random import UniformPlanner
@@ -94,11 +95,12 @@ def build_deep(config: DeepConfig, task: Task) -> tuple[Task, Deep]:
         samples_per_policy=config.samples_per_policy or config.task.horizon,
         replay_size=config.replay_size,
         rounds=config.rounds,
-        ridge=config.ridge,
-        bonus_scale=config.bonus_scale,
+        # arrays, not floats: another value is then another input of the same program, which is not compiled again
+        ridge=jnp.float32(config.ridge),
+        bonus_scale=jnp.float32(config.bonus_scale),
         covariance=config.covariance,
-        replay_starts=config.replay_starts,
-        margin=config.margin,
+        replay_starts=jnp.float32(config.replay_starts),
+        margin=jnp.float32(config.margin),
         reward_free=config.reward_free,
     )
     return task, algo
