@@ -8,9 +8,10 @@ paper: one policy, which explores and is evaluated / here: that one, and one to 
 the reward alone, which starts from the exploring one and takes no samples.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -56,7 +57,7 @@ class Deep(AbstractAlgorithm):
     rounds: int = eqx.field(static=True, default=1)  # of model and planner updates in a stage
     ridge: Number = 0.01  # lambda
     bonus_scale: Number = 1.0  # c
-    covariance: Literal["on", "off"] = eqx.field(static=True, default="on")  # off: Sigma stays lambda I, a control
+    cover_weight: Number = 1.0  # of the moments in Sigma; 0: it stays lambda I, the control for the method itself
     replay_starts: Number = 0.2  # the share of imagined episodes that begin at a state of the replay
     margin: Number = 1.0  # how far imagined states may leave what was seen, in ranges of that
     reward_free: bool = eqx.field(static=True, default=False)  # explore for the bonus alone
@@ -70,6 +71,11 @@ class Deep(AbstractAlgorithm):
             ("rounds", self.rounds >= 1, "give 1 or more"),
             ("ridge", 0 < self.ridge < math.inf, "the covariance must be invertible; give a number above 0"),
             ("bonus_scale", 0 <= self.bonus_scale < math.inf, "give 0 (no bonus) or more"),
+            (
+                "cover_weight",
+                0 <= self.cover_weight < math.inf,
+                "give 1, or 0 for a bonus that does not know the cover",
+            ),
             ("replay_starts", 0 <= self.replay_starts <= 1, "give a probability"),
             ("margin", self.margin >= 0, "give 0 or more"),
         ):
@@ -85,14 +91,17 @@ class Deep(AbstractAlgorithm):
         """Iteration n of all seeds: draw, then improve."""
         draw_keys = jax.vmap(lambda k: jr.fold_in(jr.fold_in(k, n), 0))(keys)
         samples, walked = self.world.collect(draw_keys, learner.policy, self.samples_per_policy)  # line 5
-        learner, metrics = _improve(keys, self, learner, samples, jnp.array(n))
+        learner, metrics = _improve(keys, self.stage(), learner, samples, jnp.array(n))
         return Iteration(learner, metrics, samples, [walked])
+
+    def stage(self) -> "Deep":
+        """Itself without what a stage does not ask: a longer run is not another program."""
+        return dataclasses.replace(self, num_iterations=1, samples_per_policy=1)
 
 
 class DeepLearner(AbstractLearner):
     policy: AbstractPolicy  # pi_n, explores
     deploying: AbstractPolicy
-    features: Features  # phi
     covariance: Float[Array, "*seeds d d"]  # Sigma_n
     rounding: Float[Array, "*seeds d d"]  # what single precision has lost of it
     model: eqx.Module  # P_theta
@@ -100,6 +109,10 @@ class DeepLearner(AbstractLearner):
     replay: Replay  # D
     seen: Box  # the smallest box around every state so far
     env_steps: Int[Array, "*seeds"]
+
+    @property
+    def features(self) -> Features:
+        return self.bonus.features  # phi
 
     def deployed(self) -> AbstractPolicy:
         return self.deploying
@@ -123,7 +136,6 @@ def start(key: Key[Array, ""], algo: Deep) -> DeepLearner:
     return DeepLearner(
         policy=exploring,
         deploying=deploying,
-        features=features,
         covariance=covariance,
         rounding=jnp.zeros_like(covariance),
         model=model,
@@ -143,8 +155,7 @@ def improve(
 
     features = first_only(n, algo.features(feature_key(key), samples), learner.features)
     moment = second_moment(features, samples)  # line 6
-    counted = moment if algo.covariance == "on" else jnp.zeros_like(moment)
-    covariance, rounding = accumulate(learner.covariance, counted, learner.rounding)  # line 7
+    covariance, rounding = accumulate(learner.covariance, algo.cover_weight * moment, learner.rounding)  # line 7
     replay = learner.replay.add(samples)  # line 8
     bonus = elliptical_bonus(features, covariance, algo.bonus_scale, algo.world.mdp.horizon)  # line 10
     seen = widened(learner.seen, samples)
@@ -169,7 +180,6 @@ def improve(
     learner = DeepLearner(
         policy=policy,
         deploying=deploying,
-        features=features,
         covariance=covariance,
         rounding=rounding,
         model=model,

@@ -22,11 +22,15 @@ KEPT = ("config.json", "metrics.csv", "summary.json")
 SEEDS = tuple(range(10))
 
 
+def parser(description: str) -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(description=description.splitlines()[0])
+    options.add_argument("--results", type=Path, default=Path("results"), help="where the kept files go")
+    options.add_argument("--runs", type=Path, default=Path("runs/experiments"), help="where the runs go")
+    return options
+
+
 def arguments(description: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=description.splitlines()[0])
-    parser.add_argument("--results", type=Path, default=Path("results"), help="where the kept files go")
-    parser.add_argument("--runs", type=Path, default=Path("runs/experiments"), help="where the runs go")
-    return parser.parse_args()
+    return parser(description).parse_args()
 
 
 def kept_run(
@@ -45,11 +49,10 @@ def kept_run(
     run, results = places.runs / where, places.results / where
     config = resolve(task, algo, seeds, steps, settings)
     if not _finished(run, to_json(config)):
-        shutil.rmtree(run, ignore_errors=True)
         command = ["pcmlp", "train", task, "--algo", algo, "--seeds", *map(str, seeds), "--steps", str(steps)]
         command += ["--set", *settings] if settings else []
         print(f"\n{label}: {shlex.join(command)}", flush=True)
-        train(config, run, command=shlex.join(command))
+        train(config, run, command=shlex.join(command), resume=True)
     results.mkdir(parents=True, exist_ok=True)
     for name in KEPT:
         shutil.copyfile(run / name, results / name)

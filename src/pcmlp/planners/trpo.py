@@ -54,8 +54,8 @@ class TRPO(AbstractPlanner):
     states: Box
     actions: Box
     updates: int = eqx.field(static=True, default=40)
-    streams: int = eqx.field(static=True, default=40)  # imagined rollouts of an update
-    length: int = eqx.field(static=True, default=100)  # steps of each
+    streams: int = eqx.field(static=True, default=80)  # imagined side by side
+    length: int = eqx.field(static=True, default=50)  # steps of each in an update
     discount: float = 0.99
     trace: float = 0.95  # lambda of the advantages
     kl_bound: float = 0.01  # delta
@@ -63,9 +63,9 @@ class TRPO(AbstractPlanner):
     conjugate_steps: int = eqx.field(static=True, default=10)
     policy_sizes: tuple[int, ...] = eqx.field(static=True, default=(32, 32))
     value_sizes: tuple[int, ...] = eqx.field(static=True, default=(64, 64))
-    value_rate: float = 1e-3
+    value_rate: float = 3e-3
     value_epochs: int = eqx.field(static=True, default=5)
-    value_batch: int = eqx.field(static=True, default=64)
+    value_batch: int = eqx.field(static=True, default=256)
 
     def init(self, key: Key[Array, ""], mdp: MDP) -> ActorCritic:
         actor_key, critic_key = jr.split(key)

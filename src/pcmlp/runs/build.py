@@ -98,7 +98,7 @@ def build_deep(config: DeepConfig, task: Task) -> tuple[Task, Deep]:
         # arrays, not floats: another value is then another input of the same program, which is not compiled again
         ridge=jnp.float32(config.ridge),
         bonus_scale=jnp.float32(config.bonus_scale),
-        covariance=config.covariance,
+        cover_weight=jnp.float32(config.covariance == "on"),
         replay_starts=jnp.float32(config.replay_starts),
         margin=jnp.float32(config.margin),
         reward_free=config.reward_free,

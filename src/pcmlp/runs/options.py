@@ -89,8 +89,8 @@ class MPPIOptions:
 @dataclass(frozen=True)
 class TRPOOptions:
     updates: int = 40  # of a round
-    streams: int = 40  # imagined side by side
-    length: int = 100  # steps of each in an update
+    streams: int = 80  # imagined side by side
+    length: int = 50  # steps of each in an update
     discount: float = 0.99
     trace: float = 0.95  # lambda of the advantages
     kl_bound: float = 0.01
@@ -98,9 +98,9 @@ class TRPOOptions:
     conjugate_steps: int = 10
     policy_sizes: tuple[int, ...] = (32, 32)
     value_sizes: tuple[int, ...] = (64, 64)
-    value_rate: float = 2e-3
+    value_rate: float = 3e-3
     value_epochs: int = 5
-    value_batch: int = 128
+    value_batch: int = 256
 
 
 @dataclass(frozen=True)
