@@ -7,9 +7,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Key
 
-from pcmlp.planners.shooting import AbstractShooter, Plan, plan_returns
+from pcmlp.planners.shooting import AbstractShooter, Plan, correlation_factor, plan_returns
 from pcmlp.types import MDP, Box, State
 
 
@@ -45,12 +45,3 @@ class CEM(AbstractShooter):
 
         (mean, _), _ = jax.lax.scan(update, (plan, std), jr.split(key, self.iterations))
         return jax.vmap(self.actions.clip)(mean)
-
-
-def correlation_factor(length: int, correlation: float) -> Float[Array, "length length"]:
-    """The matrix that turns independent unit noise into a stationary AR(1) sequence of unit variance."""
-    t = jnp.arange(length, dtype=jnp.float32)
-    lag = t[:, None] - t[None, :]
-    weight = jnp.where(lag >= 0, correlation ** jnp.maximum(lag, 0.0), 0.0)
-    first = t[None, :] == 0
-    return weight * jnp.where(first, 1.0, jnp.sqrt(1.0 - correlation**2))

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Key
 
-from pcmlp.planners.shooting import AbstractShooter, Plan, plan_returns
+from pcmlp.planners.shooting import AbstractShooter, Plan, correlation_factor, plan_returns, whitened
 from pcmlp.types import MDP, Box, State
 
 
@@ -22,18 +22,20 @@ class MPPI(AbstractShooter):
     plan_length: int = eqx.field(static=True, default=30)  # H
     temperature: float = 0.2  # lambda
     noise_cov: float = 0.3  # Sigma = noise_cov I, in units of half the action range
+    # paper: independent noise / here: correlated in time if asked, so that a plan can be pushed one way for a while
+    correlation: float = 0.0  # of the noise at two consecutive steps, in [0, 1)
     particles: int = eqx.field(static=True, default=1)
 
     def refine(self, key: Key[Array, ""], mdp: MDP, state: State, plan: Plan) -> Plan:
         noise_key, return_key = jr.split(key)
         half_range = 0.5 * (self.actions.high - self.actions.low)
-        std = jnp.sqrt(self.noise_cov) * half_range
-        noise = jnp.broadcast_to(std, (self.num_plans, *plan.shape)) * jr.normal(
-            noise_key, (self.num_plans, *plan.shape)
-        )
+        std = jnp.broadcast_to(jnp.sqrt(self.noise_cov) * half_range, plan.shape)
+        white = jr.normal(noise_key, (self.num_plans, *plan.shape))
+        noise = jnp.einsum("ts,nsa->nta", correlation_factor(self.plan_length, self.correlation), white)
+        noise = jax.vmap(lambda e: std * e)(noise)
         plans = jax.vmap(lambda e: plan + e)(noise)
         returns = plan_returns(return_key, mdp, state, plans, self.actions, self.particles)
-        precision = jnp.broadcast_to(1.0 / std**2, plan.shape)
-        cost = -returns + self.temperature * jnp.einsum("ta,nta->n", plan * precision, noise)
+        # a^T Sigma^-1 e, with both whitened
+        cost = -returns + self.temperature * jnp.einsum("ta,nta->n", whitened(plan / std, self.correlation), white)
         weight = jax.nn.softmax(-cost / self.temperature)
         return jax.vmap(self.actions.clip)(plan + jnp.einsum("n,nta->ta", weight, noise))

@@ -50,6 +50,22 @@ def plan_returns(
     return jnp.where(jnp.isfinite(returns), returns, _WORST)
 
 
+def correlation_factor(length: int, correlation: float | Float[Array, ""]) -> Float[Array, "length length"]:
+    """The matrix that turns independent unit noise into a stationary AR(1) sequence of unit variance."""
+    t = jnp.arange(length, dtype=jnp.float32)
+    lag = t[:, None] - t[None, :]
+    weight = jnp.where(lag >= 0, correlation ** jnp.maximum(lag, 0.0), 0.0)
+    first = t[None, :] == 0
+    return weight * jnp.where(first, 1.0, jnp.sqrt(1.0 - correlation**2))
+
+
+def whitened(x: Plan, correlation: float | Float[Array, ""]) -> Plan:
+    """The independent unit noise that `correlation_factor` turns into `x`."""
+    before = jnp.concatenate([jnp.zeros_like(x[:1]), x[:-1]])
+    first = jnp.arange(x.shape[0])[:, None] == 0
+    return jnp.where(first, x, (x - correlation * before) / jnp.sqrt(1.0 - correlation**2))
+
+
 class AbstractShooter(eqx.Module):
     """Improves a plan for the MDP as seen from one state."""
 

@@ -218,6 +218,7 @@ def build_planner(config: RunConfig, world: AbstractWorld) -> AbstractPlanner:
             plan_length=length,
             temperature=options.temperature,
             noise_cov=options.noise_cov,
+            correlation=options.correlation,
             particles=options.particles,
         )
     return Shooting(shooter, warmup=options.warmup)

@@ -82,6 +82,7 @@ class MPPIOptions:
     plan_length: int | None = None
     temperature: float = 0.2
     noise_cov: float = 0.3
+    correlation: float = 0.0  # of the noise at consecutive steps
     particles: int = 1
     warmup: int = 10
 

@@ -136,6 +136,7 @@ def _planner(config: RunConfig) -> Iterator[Check]:
         return
     for name in ("num_plans", "particles", "warmup"):
         yield f"planner.{name}", getattr(plan, name), getattr(plan, name) >= 1, "give 1 or more"
+    yield "planner.correlation", plan.correlation, 0 <= plan.correlation < 1, "give a number from 0 to below 1"
     length = plan.plan_length
     yield "planner.plan_length", length, length is None or length >= 1, "give 1 or more, or none for the horizon"
     if isinstance(plan, CEMOptions):
@@ -143,7 +144,6 @@ def _planner(config: RunConfig) -> Iterator[Check]:
         some = 1 <= plan.elites <= plan.num_plans
         yield "planner.elites", plan.elites, some, f"give 1 to planner.num_plans={plan.num_plans}"
         yield "planner.noise_std", plan.noise_std, plan.noise_std > 0, "give a number above 0"
-        yield "planner.correlation", plan.correlation, 0 <= plan.correlation < 1, "give a number from 0 to below 1"
     else:
         yield "planner.temperature", plan.temperature, plan.temperature > 0, "give a number above 0"
         yield "planner.noise_cov", plan.noise_cov, plan.noise_cov > 0, "give a number above 0"
