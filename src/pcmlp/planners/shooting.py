@@ -41,9 +41,9 @@ def plan_returns(
         steps = jnp.concatenate([first[None], next_state[:-1]]), action, next_state
         rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), steps)
         reward, ended = (jax.vmap(f)(*rows).reshape(action.shape[:2]) for f in (mdp.reward, mdp.terminal))
-        ended = ended.astype(int)
-        alive = jnp.cumsum(ended, axis=0) - ended == 0
-        return jnp.sum(jnp.where(alive, reward, 0.0), axis=0)
+        earlier = jnp.tril(jnp.ones((action.shape[0], action.shape[0])), -1)  # [t, u] = u < t
+        ended_before = earlier @ ended.astype(jnp.float32)  # faster than a cumulative sum, which goes step by step
+        return jnp.sum(jnp.where(ended_before == 0, reward, 0.0), axis=0)
 
     keys = jr.split(key, (particles, plans.shape[1]))
     returns = jnp.mean(jax.vmap(lambda k: total(walk(k)))(keys), axis=0)
