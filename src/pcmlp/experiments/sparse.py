@@ -27,12 +27,11 @@ class Asked:
 
 
 _NO_BONUS, _NO_COVER = ("bonus_scale=0",), ("covariance=off",)
-# The controls of the classic tasks draw as many samples a policy as the paper does, so that thirty thousand steps make
-# fifteen policies.
-_MANY = ("samples_per_policy=2000",)
+# The controls of the classic tasks draw fifteen episodes a policy, so that thirty thousand steps make ten policies.
+_MANY = ("samples_per_policy=3000",)
 
 RUNS: dict[str, Asked] = {
-    "point-umaze/pcmlp": Asked("pcmlp", 20_000),
+    "point-umaze/pcmlp": Asked("pcmlp", 10_000),
     "point-umaze/no-bonus": Asked("pcmlp", 20_000, _NO_BONUS),
     "point-umaze/covariance-off": Asked("pcmlp", 20_000, _NO_COVER),
     "mountain-car/pcmlp": Asked("pcmlp", 3_000),

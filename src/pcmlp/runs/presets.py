@@ -55,14 +55,27 @@ _DEEP: dict[str, Any] = {
     "features.action_weight": 0.2,
     "model.name": "neural",
 }
+# Fourier features are 1 in norm everywhere, so the bonus of a step is at most 2 c / sqrt(lambda) = 0.6: a plan gets more
+# from the goal than from any hundred steps of novelty. A plan begins an episode, so it is made for the world's own starts.
 _DEEP_MPPI: dict[str, Any] = {
     **_DEEP,
     "steps": 4_000,
-    "eval_episodes": 20,
+    "samples_per_policy": 400,
+    "bonus_scale": 0.01,
+    "rounds": 1,
     "replay_size": 10_000,
+    "replay_starts": 0.0,
+    "eval_episodes": 20,
     "features.name": "fourier",
+    "features.dim": 100,
+    "features.bandwidth": 1.0,
     "model.sizes": (64, 64),
-    "model.steps": 1_000,
+    "model.steps": 2_000,
+    "planner.plan_length": 150,
+    "planner.temperature": 0.05,
+    "planner.noise_cov": 1.0,
+    "planner.correlation": 0.8,
+    "planner.warmup": 50,
 }
 # The paper's tables for mountain-car and acrobot. Its phi has no scale; this one gives bonuses of about 1 a step, which
 # hardly vanish, as in the authors' release.
@@ -83,6 +96,7 @@ _PAPER: dict[str, Any] = {
 _PAPER_MPPI: dict[str, Any] = {
     **_PAPER,
     "bonus_scale": 1.0,
+    "replay_starts": 0.0,
     "samples_per_policy": 1_000,
     "rounds": 1,
     "eval_episodes": 20,
