@@ -1,7 +1,8 @@
 """Runs of an experiment, and what is kept of them.
 
 A run goes to `runs/experiments/NAME/TASK/LABEL` as any other; its configuration, metrics and summary are copied to
-`results/NAME/TASK/LABEL`, which is committed. A run that is finished there is not run again.
+`results/NAME/TASK/LABEL`, which is committed. A run that is finished there is not run again, one that was cut off goes
+on, and one of other settings is not touched.
 """
 
 import argparse
@@ -15,8 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from pcmlp.runs.config import resolve, to_json
+from pcmlp.runs.config import RunConfig, resolve, to_json
+from pcmlp.runs.resume import check_same
 from pcmlp.runs.train import train
+from pcmlp.types import ConfigError
 
 KEPT = ("config.json", "metrics.csv", "summary.json")
 SEEDS = tuple(range(10))
@@ -51,12 +54,25 @@ def kept_run(
     if not _finished(run, to_json(config)):
         command = ["pcmlp", "train", task, "--algo", algo, "--seeds", *map(str, seeds), "--steps", str(steps)]
         command += ["--set", *settings] if settings else []
+        check_mine(config, run)
         print(f"\n{label}: {shlex.join(command)}", flush=True)
-        train(config, run, command=shlex.join(command), resume=True)
+        summary = train(config, run, command=shlex.join(command), resume=True)
+        if summary["status"] != "finished":  # asked to stop: nothing is kept of it, and no other run begins
+            raise KeyboardInterrupt
     results.mkdir(parents=True, exist_ok=True)
     for name in KEPT:
         shutil.copyfile(run / name, results / name)
     return run, json.loads((run / "summary.json").read_text())
+
+
+def check_mine(config: RunConfig, run: Path) -> None:
+    """That the folder holds this run, or none."""
+    if not (run / "config.json").exists():
+        return
+    try:
+        check_same(config, run)
+    except ConfigError as error:
+        raise ConfigError(f"{run}: holds another run; remove it, or give another --runs ({error})") from error
 
 
 def _finished(run: Path, config: str) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 
 from pcmlp.experiments.kept import SEEDS, kept_run, parser, write_table
 from pcmlp.runs.cache import use_cache
+from pcmlp.types import ConfigError
 
 NAME = "sparse"
 
@@ -76,7 +77,10 @@ def main() -> None:
     options.add_argument("runs_asked", nargs="*", metavar="TASK/RUN", choices=[*RUNS, []], default=[])
     places = options.parse_args()
     use_cache()
-    rows = [run_one(places, name) for name in (places.runs_asked or RUNS)]
+    try:
+        rows = [run_one(places, name) for name in (places.runs_asked or RUNS)]
+    except ConfigError as error:
+        options.error(str(error))
     if not places.runs_asked:
         write_table(places.results / NAME / "sparse.csv", rows)
 

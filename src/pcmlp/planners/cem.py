@@ -45,3 +45,8 @@ class CEM(AbstractShooter):
 
         (mean, _), _ = jax.lax.scan(update, (plan, std), jr.split(key, self.iterations))
         return jax.vmap(self.actions.clip)(mean)
+
+    def random_plan(self, key: Key[Array, ""]) -> Plan:
+        noise = jr.normal(key, (self.plan_length, self.actions.size))
+        half_range = jnp.broadcast_to(0.5 * (self.actions.high - self.actions.low), noise.shape)
+        return self.noise_std * half_range * (correlation_factor(self.plan_length, self.correlation) @ noise)

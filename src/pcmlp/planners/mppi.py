@@ -28,14 +28,26 @@ class MPPI(AbstractShooter):
 
     def refine(self, key: Key[Array, ""], mdp: MDP, state: State, plan: Plan) -> Plan:
         noise_key, return_key = jr.split(key)
-        half_range = 0.5 * (self.actions.high - self.actions.low)
-        std = jnp.broadcast_to(jnp.sqrt(self.noise_cov) * half_range, plan.shape)
         white = jr.normal(noise_key, (self.num_plans, *plan.shape))
-        noise = jnp.einsum("ts,nsa->nta", correlation_factor(self.plan_length, self.correlation), white)
-        noise = jax.vmap(lambda e: std * e)(noise)
+        noise = jax.vmap(self.coloured)(white)
         plans = jax.vmap(lambda e: plan + e)(noise)
         returns = plan_returns(return_key, mdp, state, plans, self.actions, self.particles)
         # a^T Sigma^-1 e, with both whitened
-        cost = -returns + self.temperature * jnp.einsum("ta,nta->n", whitened(plan / std, self.correlation), white)
+        cost = -returns + self.temperature * jnp.einsum("ta,nta->n", self.whitened(plan), white)
         weight = jax.nn.softmax(-cost / self.temperature)
         return jax.vmap(self.actions.clip)(plan + jnp.einsum("n,nta->ta", weight, noise))
+
+    def random_plan(self, key: Key[Array, ""]) -> Plan:
+        return self.coloured(jr.normal(key, (self.plan_length, self.actions.size)))
+
+    def coloured(self, white: Plan) -> Plan:
+        """Independent unit noise into noise of covariance Sigma, correlated in time."""
+        return self.std() * (correlation_factor(self.plan_length, self.correlation) @ white)
+
+    def whitened(self, plan: Plan) -> Plan:
+        """The noise that `coloured` would make a plan of."""
+        return whitened(plan / self.std(), self.correlation)
+
+    def std(self) -> Plan:
+        half_range = 0.5 * (self.actions.high - self.actions.low)
+        return jnp.broadcast_to(jnp.sqrt(self.noise_cov) * half_range, (self.plan_length, self.actions.size))

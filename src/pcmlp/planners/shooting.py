@@ -76,6 +76,10 @@ class AbstractShooter(eqx.Module):
     @abc.abstractmethod
     def refine(self, key: Key[Array, ""], mdp: MDP, state: State, plan: Plan) -> Plan: ...
 
+    @abc.abstractmethod
+    def random_plan(self, key: Key[Array, ""]) -> Plan:
+        """Noise, as `refine` would add it to a plan that does nothing."""
+
 
 class ShootingPolicy(AbstractPolicy):
     """Plays a plan's first action, then refines the rest from where that led (receding horizon).
@@ -102,12 +106,13 @@ class ShootingPolicy(AbstractPolicy):
 class Shooting(AbstractPlanner):
     """The planner around a shooter: spends `warmup` refinements on the plan that episodes begin with.
 
-    It refines both the last policy's plan and doing nothing, and keeps the better: a plan that served an old bonus
-    is a good start or a local optimum, and imagined returns can tell.
+    It refines the last policy's plan, doing nothing and `restarts` random plans, and keeps the best: a plan that served
+    an old bonus is a good start or a local optimum, and imagined returns can tell.
     """
 
     shooter: AbstractShooter
     warmup: int = eqx.field(static=True, default=10)
+    restarts: int = eqx.field(static=True, default=0)
 
     def init(self, key: Key[Array, ""], mdp: MDP) -> ShootingPolicy:
         shooter = self.shooter
@@ -116,13 +121,15 @@ class Shooting(AbstractPlanner):
     def plan(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> tuple[ShootingPolicy, Metrics]:
         assert isinstance(policy, ShootingPolicy)
         start_key, refine_key, judge_key = jr.split(key, 3)
+        random_keys = jr.split(jr.fold_in(key, 3), self.restarts)
         state = mdp.initial(start_key)
 
         def refined(plan: Plan) -> Plan:
             keys = jr.split(refine_key, self.warmup)
             return jax.lax.fori_loop(0, self.warmup, lambda i, p: self.shooter.refine(keys[i], mdp, state, p), plan)
 
-        plans = jax.vmap(refined)(jnp.stack([policy.start, jnp.zeros_like(policy.start)]))
+        random = [self.shooter.random_plan(random_key) for random_key in random_keys]
+        plans = jax.vmap(refined)(jnp.stack([policy.start, jnp.zeros_like(policy.start), *random]))
         returns = plan_returns(judge_key, mdp, state, plans, self.shooter.actions, self.shooter.particles)
         best = jnp.argmax(returns)
         return ShootingPolicy(self.shooter, mdp, plans[best]), {"planned_value": returns[best]}

@@ -221,7 +221,7 @@ def build_planner(config: RunConfig, world: AbstractWorld) -> AbstractPlanner:
             correlation=options.correlation,
             particles=options.particles,
         )
-    return Shooting(shooter, warmup=options.warmup)
+    return Shooting(shooter, warmup=options.warmup, restarts=options.restarts)
 
 
 def imagined_steps(config: RunConfig) -> tuple[int, int]:
@@ -234,7 +234,8 @@ def imagined_steps(config: RunConfig) -> tuple[int, int]:
         return 0, 0
     rounds = options.iterations if isinstance(options, CEMOptions) else 1
     refinement = rounds * options.num_plans * options.particles * (options.plan_length or config.task.horizon)
-    return refinement, plans * 2 * options.warmup * refinement  # both the last plan and doing nothing are refined
+    starts = 2 + options.restarts  # the last plan, doing nothing, and random ones are refined
+    return refinement, plans * starts * options.warmup * refinement
 
 
 __all__ = ["build", "build_task", "imagined_steps"]

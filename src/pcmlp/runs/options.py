@@ -74,6 +74,7 @@ class CEMOptions:
     correlation: float = 0.8  # of the noise at consecutive steps
     particles: int = 1
     warmup: int = 10  # refinements of the plan that an episode begins with
+    restarts: int = 0  # random plans refined beside the last one
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class MPPIOptions:
     correlation: float = 0.0  # of the noise at consecutive steps
     particles: int = 1
     warmup: int = 10
+    restarts: int = 0
 
 
 @dataclass(frozen=True)

@@ -55,8 +55,8 @@ _DEEP: dict[str, Any] = {
     "features.action_weight": 0.2,
     "model.name": "neural",
 }
-# Fourier features are 1 in norm everywhere, so the bonus of a step is at most 2 c / sqrt(lambda) = 0.6: a plan gets more
-# from the goal than from any hundred steps of novelty. A plan begins an episode, so it is made for the world's own starts.
+# Fourier features are 1 in norm everywhere, so the bonus of a step is at most 2 c / sqrt(lambda) = 0.6 and a plan gets
+# more from the goal than from any hundred steps of novelty. Plans begin episodes: they are for the world's own starts.
 _DEEP_MPPI: dict[str, Any] = {
     **_DEEP,
     "steps": 4_000,
@@ -76,6 +76,7 @@ _DEEP_MPPI: dict[str, Any] = {
     "planner.noise_cov": 1.0,
     "planner.correlation": 0.8,
     "planner.warmup": 50,
+    "planner.restarts": 14,
 }
 # The paper's tables for mountain-car and acrobot. Its phi has no scale; this one gives bonuses of about 1 a step, which
 # hardly vanish, as in the authors' release.

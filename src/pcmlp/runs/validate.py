@@ -136,6 +136,7 @@ def _planner(config: RunConfig) -> Iterator[Check]:
         return
     for name in ("num_plans", "particles", "warmup"):
         yield f"planner.{name}", getattr(plan, name), getattr(plan, name) >= 1, "give 1 or more"
+    yield "planner.restarts", plan.restarts, plan.restarts >= 0, "give 0 or more"
     yield "planner.correlation", plan.correlation, 0 <= plan.correlation < 1, "give a number from 0 to below 1"
     length = plan.plan_length
     yield "planner.plan_length", length, length is None or length >= 1, "give 1 or more, or none for the horizon"
