@@ -5,10 +5,11 @@ import json
 
 import pytest
 
-from pcmlp.experiments import demo
-from pcmlp.experiments.kept import kept_run, slope, write_table
-from pcmlp.runs.config import to_json
+from pcmlp.experiments import demo, kept, sparse
+from pcmlp.experiments.kept import SEEDS, kept_run, slope, write_table
+from pcmlp.runs.config import resolve, to_json
 from pcmlp.runs.folder import RunFolder
+from pcmlp.types import ConfigError
 
 TINY = ("task.horizon=2", "task.actions=2", "eval_episodes=2")
 
@@ -18,7 +19,7 @@ def test_slope_of_a_power_law():
     assert slope(rows, "x", "y") == pytest.approx(-1.5)
 
 
-def test_a_finished_run_is_kept_and_another_configuration_is_run(tmp_path):
+def test_a_finished_run_is_kept_and_one_of_other_settings_is_left_alone(tmp_path):
     places = argparse.Namespace(results=tmp_path / "results", runs=tmp_path / "runs")
 
     def run(*settings):
@@ -26,13 +27,47 @@ def test_a_finished_run_is_kept_and_another_configuration_is_run(tmp_path):
         return kept_run(places, "test", "combination-lock", "label", **arguments)
 
     first, summary = run()
-    kept = tmp_path / "results/test/combination-lock/label"
-    assert {file.name for file in kept.iterdir()} == {"config.json", "metrics.csv", "summary.json"}
+    results = tmp_path / "results/test/combination-lock/label"
+    assert {file.name for file in results.iterdir()} == {"config.json", "metrics.csv", "summary.json"}
     again = run()[1]
     assert again["wall_s"] == summary["wall_s"]  # not run again
-    run("ridge=0.5")
-    assert json.loads((kept / "config.json").read_text())["ridge"] == 0.5
-    assert first.is_dir()
+    with pytest.raises(ConfigError, match=r"label: holds another run; remove it.*ridge: 0.01 -> 0.5") as refused:
+        run("ridge=0.5")
+    assert "\n" not in str(refused.value)
+    assert json.loads((first / "config.json").read_text())["ridge"] == 0.01
+
+
+def test_a_run_that_was_stopped_is_not_kept(tmp_path, monkeypatch):
+    places = argparse.Namespace(results=tmp_path / "results", runs=tmp_path / "runs")
+    monkeypatch.setattr(kept, "train", lambda config, out, *, command, resume: {"status": "interrupted"})
+    with pytest.raises(KeyboardInterrupt):
+        kept_run(places, "test", "combination-lock", "label", algo="pcmlp-linear", steps=8, settings=TINY)
+    assert not (tmp_path / "results").exists()
+
+
+def test_the_runs_of_sparse_rewards_resolve_and_make_rows():
+    for name, asked in sparse.RUNS.items():
+        config = resolve(name.split("/")[0], asked.algo, SEEDS, asked.steps, asked.settings)
+        assert config.num_iterations >= 10
+    solved = {"seed": 0, "env_steps": 3000, "final_return": 93.0, "final_success": 1.0, "env_steps_to_success": 400}
+    never = {**solved, "seed": 1, "final_return": -1.0, "final_success": 0.0, "env_steps_to_success": None}
+    row = sparse.row_of("mountain-car/pcmlp", {"seeds": [solved, never]})
+    assert (row["task"], row["run"], row["solved"]) == ("mountain-car", "pcmlp", "1 of 2")
+    assert (row["median_steps"], row["most_steps"], row["final_return"]) == (400, 400, 46.0)
+    assert sparse.row_of("acrobot/no-bonus", {"seeds": [never]})["median_steps"] == ""
+
+
+def test_the_sparse_experiment_refuses_bad_input(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "sparse/mountain-car/pcmlp"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("what else was there")
+    for arguments, said in ((["mountain-car/pcmpl"], "invalid choice"), (["mountain-car/pcmlp"], "holds another run")):
+        monkeypatch.setattr("sys.argv", ["sparse", *arguments, "--runs", str(tmp_path)])
+        with pytest.raises(SystemExit) as ended:
+            sparse.main()
+        assert ended.value.code == 2
+        assert said in capsys.readouterr().err
+    assert (folder / "config.json").read_text() == "what else was there"
 
 
 def test_tables_are_written_and_shown(tmp_path, capsys):
@@ -59,7 +94,6 @@ def test_the_demo_compares_and_writes_a_page(tmp_path, monkeypatch, capsys):
             folder.append([{"iteration": n, "seed": s, "env_steps": 200 * n, **scores} for s in config.seeds])
         return {"status": "finished"}
 
-    monkeypatch.setenv("PCMLP_CACHE", "off")
     monkeypatch.setattr(demo, "train", train)
     (tmp_path / demo.WITH).mkdir()
     (tmp_path / demo.WITH / "config.json").write_text("an earlier demo, which is replaced")
@@ -71,7 +105,6 @@ def test_the_demo_compares_and_writes_a_page(tmp_path, monkeypatch, capsys):
 
 
 def test_the_demo_refuses_bad_input(monkeypatch, capsys):
-    monkeypatch.setenv("PCMLP_CACHE", "off")
     with pytest.raises(SystemExit) as ended:
         demo.main(["--steps", "0"])
     assert ended.value.code == 2
