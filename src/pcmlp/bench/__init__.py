@@ -11,6 +11,7 @@ wall time of a whole `pcmlp train`.
 """
 
 import json
+import os
 import statistics
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ def main(out: Path | None, sizes: Sizes = Sizes()) -> int:  # noqa: B008 (frozen
 
 
 def measure(sizes: Sizes) -> dict[str, Any]:
+    busy = os.getloadavg()[0]
     solved = time_to_solved() if sizes.solve else None  # first: its own process needs a GPU's memory for itself
     cpu = jax.default_backend() == "cpu"
     seeds = ((2, 4) if cpu else (4, 16, 64)) if sizes.seeds is None else sizes.seeds
@@ -69,6 +71,7 @@ def measure(sizes: Sizes) -> dict[str, Any]:
         "rounds_s": {str(n): times for n, times in rounds.items()},  # each that the medians are of
         "time_to_solved_s": solved,
         "peak_memory_mb": memory,
+        "load_before": busy,  # programs that others were running: with any, times are too long
         "device": device(),
         "processor": processor(),
         "versions": versions(),
@@ -84,7 +87,7 @@ def show(result: dict[str, Any]) -> None:
     for name, seconds in result["phases"].items():
         table.add_row(f"  of a round: {name}", f"{seconds:.3f} s")
     for seeds, seconds in result["seeds_scaling"].items():
-        table.add_row(f"a round of {seeds} seeds at once", f"{seconds:.3f} s")
+        table.add_row(f"a round of {seeds} seed{'s at once' if seeds != '1' else ''}", f"{seconds:.3f} s")
     table.add_row("MPPI control step, small", f"{result['mppi_small_ms']:.2f} ms")
     table.add_row("MPPI control step, large", f"{result['mppi_large_ms']:.1f} ms")
     for name, seconds in (result["time_to_solved_s"] or {}).items():
