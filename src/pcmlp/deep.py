@@ -85,7 +85,7 @@ class Deep(AbstractAlgorithm):
             raise ConfigError("algo=pcmlp: needs states and actions that are vectors; give pcmlp-linear")
 
     def start(self, keys: Key[Array, " seeds"]) -> "DeepLearner":
-        return _start(keys, self)
+        return _start(keys, self.stage())
 
     def iterate(self, keys: Key[Array, " seeds"], learner: AbstractLearner, n: int) -> Iteration:
         """Iteration n of all seeds: draw, then improve."""
@@ -176,7 +176,9 @@ def improve(
     # beyond the paper: the policy to deploy
     deploying, _ = algo.planner.plan(deploy_key, imagination(algo, model, no_bonus, seen, starts), policy)
 
-    paid = jax.vmap(learner.bonus)(samples.state, samples.action)  # what line 11 promised pi_n, at the states it met
+    # what line 11 promised pi_n, at the states it met; the first phi was drawn before there were any
+    promised = eqx.tree_at(lambda b: b.features, learner.bonus, features)
+    paid = jax.vmap(promised)(samples.state, samples.action)
     learner = DeepLearner(
         policy=policy,
         deploying=deploying,
@@ -222,7 +224,8 @@ def imagined_starts(key: Key[Array, ""], algo: Deep, replay: Replay) -> Float[Ar
 def bounds(states: Box, seen: Box, margin: Number) -> Box:
     """Where imagined states may be: in the observation space, and not further than `margin` ranges from what was
     seen."""
-    room = margin * (seen.high - seen.low)
+    width = seen.high - seen.low
+    room = jnp.where(jnp.isfinite(width), margin * width, jnp.inf)  # 0 times no bound would be no number
     return Box(jnp.maximum(states.low, seen.low - room), jnp.minimum(states.high, seen.high + room))
 
 

@@ -213,8 +213,9 @@ def estimated_value(algo: PCMLP, samples: Transitions) -> Float[Array, ""]:
 
 
 def example_row(world: AbstractWorld) -> Transitions:
-    """One row, for its shapes and types."""
+    """One row, for its shapes and types; 0 where a space has no bounds to draw between."""
     key = jr.key(0)
-    state, action = world.states.sample(key)[None], world.actions.sample(key)[None]
+    drawn = world.states.sample(key)[None], world.actions.sample(key)[None]
+    state, action = (jnp.nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0) for x in drawn)
     no = jnp.zeros(1, bool)
     return Transitions(state, action, jnp.zeros(1), state, no, no, no)
