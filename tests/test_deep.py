@@ -1,0 +1,388 @@
+"""Algorithm 2 line by line, with a planner that writes down which MDP it was given; and whole, with TRPO."""
+
+import dataclasses
+from collections import Counter
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from jaxtyping import Array, Float, Int
+
+from pcmlp import deep
+from pcmlp.deep import Deep, bounds, imagination, imagined_starts, widened
+from pcmlp.features import DrawRandomNetwork
+from pcmlp.imagine import no_bonus
+from pcmlp.models import DrawNeural, Fitting
+from pcmlp.replay import Replay
+from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Box, ConfigError, Transitions, never
+from pcmlp.world import JaxWorld
+
+SEEDS, ITERATIONS, HORIZON, SAMPLES, ROUNDS, ROOM = 2, 5, 10, 20, 3, 50
+RIDGE, SCALE, SHARE, MARGIN = 0.01, 0.5, 0.3, 0.5
+KEYS = jr.split(jr.key(0), SEEDS)
+STATES, ACTIONS = Box(jnp.array([-3.0]), jnp.array([1.0])), Box.of(1.0, 1)
+TRACES = Counter()
+
+
+# -- a line, a planner that notes what it sees, features and a model that are small --------------------------------------
+
+
+def initial(key):
+    return jr.uniform(key, (1,), minval=-0.1, maxval=0.1)
+
+
+def move(key, state, action):
+    return STATES.clip(state + 0.2 * ACTIONS.clip(action))
+
+
+def left(state, action, next_state):
+    """Left pays."""
+    return -next_state[0] + 0.0 * action[0]
+
+
+class CountedDraw(eqx.Module):
+    """Called once in a trace of `start` and once in one of `improve`."""
+
+    draw: DrawRandomNetwork
+
+    def __call__(self, key, data):
+        TRACES["features"] += 1
+        return self.draw(key, data)
+
+
+PROBES = jnp.stack([jnp.linspace(-3.0, 1.0, 12), jnp.linspace(-2.0, 2.0, 12)[np.arange(12) * 5 % 12]], axis=1)
+FAR = jnp.array([[-50.0], [50.0]])
+DRAWN = 200
+
+
+class Notes(AbstractPolicy):
+    """Random play that asks for too much, with what its planner saw of the MDP."""
+
+    reward: Float[Array, " probes"]
+    next_state: Float[Array, "probes 1"]
+    reached: Float[Array, "2 1"]
+    starts: Float[Array, "drawn 1"]
+    plans: Int[Array, ""]
+
+    def init(self):
+        return ()
+
+    def __call__(self, key, carry, state):
+        return carry, jr.uniform(key, (1,), minval=-2.0, maxval=2.0)
+
+    def deterministic(self):
+        return self
+
+
+class Spy(AbstractPlanner):
+    def init(self, key, mdp):
+        return Notes(jnp.zeros(12), jnp.zeros((12, 1)), jnp.zeros((2, 1)), jnp.zeros((DRAWN, 1)), jnp.zeros((), int))
+
+    def plan(self, key, mdp, policy):
+        state, action = PROBES[:, :1], PROBES[:, 1:]
+        next_state = jax.vmap(mdp.transition)(jr.split(key, 12), state, action)
+        reward = jax.vmap(mdp.reward)(state, action, state)
+        reached = jax.vmap(mdp.transition)(jr.split(key, 2), FAR, jnp.zeros((2, 1)))
+        starts = jax.vmap(mdp.initial)(jr.split(key, DRAWN))
+        return Notes(reward, next_state, reached, starts, policy.plans + 1), {"kl": jnp.zeros(())}
+
+
+WORLD = JaxWorld(MDP(initial, move, left, never, HORIZON), STATES, ACTIONS)
+DRAW = CountedDraw(DrawRandomNetwork(STATES, ACTIONS, (16, 16), 1.0, 1.0, bounded=False))  # phi of the first data
+
+
+def spied(**changes):
+    arrays = {"ridge": RIDGE, "bonus_scale": SCALE, "cover_weight": 1.0, "replay_starts": SHARE, "margin": MARGIN}
+    inputs = {
+        **{name: jnp.float32(value) for name, value in arrays.items()},
+        "num_iterations": ITERATIONS,
+        "samples_per_policy": SAMPLES,
+        "replay_size": ROOM,
+        "rounds": ROUNDS,
+    }
+    model = DrawNeural(1, 1, (16, 16), Fitting(steps=2, batch=8))
+    return Deep(WORLD, DRAW, model, Spy(), **(inputs | changes))
+
+
+def learn(algo, keys=KEYS, iterations=ITERATIONS):
+    """The first learner, and then what every iteration gave and how much had been traced by then."""
+    learner = algo.start(keys)
+    history = []
+    for n in range(1, iterations + 1):
+        iteration = algo.iterate(keys, learner, n)
+        learner = iteration.learner
+        history.append((iteration, dict(TRACES)))
+    return history
+
+
+@pytest.fixture(scope="module")
+def first():
+    return spied().start(KEYS)
+
+
+@pytest.fixture(scope="module")
+def run(first):
+    return [iteration for iteration, _ in learn(spied())]
+
+
+def of_seed(tree, seed):
+    return jax.tree.map(lambda x: x[seed] if eqx.is_array(x) else x, tree)
+
+
+def same(ours, theirs):
+    pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
+    return all(np.array_equal(x, y) for x, y in pairs if eqx.is_array(x))
+
+
+def phi_of(learner, samples, seed):
+    """phi at the actions that were done."""
+    features = of_seed(learner.features, seed)
+    action = jnp.clip(samples.action[seed], -1.0, 1.0)
+    return np.asarray(jax.vmap(features)(samples.state[seed], action), np.float64)
+
+
+def test_a_stage_is_traced_once():
+    """Over iterations, and for another bonus, no covariance, or a longer run."""
+    after = [traces for _, traces in learn(spied())]
+    assert after[0]["features"] > 0
+    assert after[-1] == after[0]
+    for changes in ({"bonus_scale": 0.0}, {"cover_weight": 0.0}, {"margin": 9.0}, {"replay_starts": 0.0}):
+        learn(spied(**{name: jnp.float32(value) for name, value in changes.items()}), iterations=2)
+    learn(spied(num_iterations=50), iterations=1)
+    assert TRACES == after[0]
+
+
+def test_a_stage_returns_what_it_was_given(first, run):
+    """Shapes and types, weak ones too, or the second iteration would compile again."""
+
+    def kinds(learner):
+        leaves, structure = jax.tree.flatten(learner)
+        return structure, [(x.shape, x.dtype, x.weak_type) for x in leaves if eqx.is_array(x)]
+
+    assert kinds(run[0].learner) == kinds(first)
+
+
+def test_covariance_is_the_ridge_and_the_moments(run):
+    for seed in range(SEEDS):
+        covariance = RIDGE * np.eye(16)
+        for learner, metrics, samples, _ in run:
+            phi = phi_of(learner, samples, seed)
+            covariance += phi.T @ phi / SAMPLES
+            np.testing.assert_allclose(learner.covariance[seed], covariance, rtol=1e-4, atol=1e-6)
+            gain = np.linalg.slogdet(covariance / RIDGE)[1]
+            np.testing.assert_allclose(metrics["info_gain"][seed], gain, rtol=1e-3)
+
+
+def test_phi_is_drawn_from_the_first_samples_and_stays(first, run):
+    frozen = run[0].learner.features
+    assert not same(frozen, first.features)
+    assert all(same(iteration.learner.features, frozen) for iteration in run[1:])
+    samples = run[0].samples
+    np.testing.assert_allclose(frozen.normaliser.mean[:, :1], np.mean(samples.state, axis=1), rtol=1e-3, atol=1e-5)
+    norms = [np.linalg.norm(phi_of(run[0].learner, samples, seed), axis=1).max() for seed in range(SEEDS)]
+    np.testing.assert_allclose(norms, 0.5, rtol=1e-4)  # a margin of 2
+
+
+def test_bonus_mean_is_what_the_last_plan_was_promised(run):
+    """b_{n-1} over the states that pi_n visited, before they are in the covariance; b_0 knows the ridge alone."""
+    covariance = np.stack([RIDGE * np.eye(16)] * SEEDS)
+    for learner, metrics, samples, _ in run:
+        for seed in range(SEEDS):
+            phi = phi_of(learner, samples, seed)
+            squared = np.sum(phi * np.linalg.solve(covariance[seed], phi.T).T, axis=1)
+            expected = np.mean(np.minimum(2 * SCALE * np.sqrt(squared), HORIZON))
+            np.testing.assert_allclose(metrics["bonus_mean"][seed], expected, rtol=1e-3)
+        covariance = np.asarray(learner.covariance, np.float64)
+    assert (run[-1].metrics["bonus_mean"] < run[0].metrics["bonus_mean"]).all()
+
+
+def test_env_steps_and_a_replay_that_forgets_the_oldest(run):
+    rows = []
+    for n, (learner, _, samples, walked) in enumerate(run, 1):
+        np.testing.assert_array_equal(learner.env_steps, np.full(SEEDS, n * SAMPLES))
+        assert same(walked[0], samples)
+        rows.append(np.asarray(samples.state)[..., 0])
+        newest = np.concatenate(rows, axis=1)[:, -ROOM:]
+        for seed in range(SEEDS):
+            replay = of_seed(learner.replay, seed)
+            in_order = np.roll(np.asarray(replay.data.state)[:, 0], -int(replay.head))
+            np.testing.assert_array_equal(in_order[-newest.shape[1] :], newest[seed])
+            assert int(replay.data.valid.sum()) == newest.shape[1]
+
+
+def test_what_is_learned_from_is_what_was_done(run):
+    """Policies ask for up to twice the range. The samples say so, the replay has what the world did."""
+    learner, _, samples, _ = run[1]
+    assert np.abs(samples.action).max() > 1.5
+    replayed = np.asarray(learner.replay.data.action)
+    assert np.abs(replayed).max() == 1.0
+    np.testing.assert_array_equal(replayed[:, SAMPLES : 2 * SAMPLES], np.clip(samples.action, -1, 1))
+
+
+def test_exploring_is_planned_for_reward_and_bonus_and_deploying_for_reward(run):
+    for learner, *_ in run:
+        for seed in range(SEEDS):
+            one = of_seed(learner, seed)
+            reward = -np.asarray(PROBES[:, 0])
+            bonus = jax.vmap(one.bonus)(PROBES[:, :1], jnp.clip(PROBES[:, 1:], -1.0, 1.0))
+            np.testing.assert_allclose(one.policy.reward, reward + bonus, rtol=1e-5, atol=1e-5)
+            np.testing.assert_array_equal(one.deploying.reward, reward)
+            assert (np.asarray(bonus) > 0).all()
+
+
+def test_deploying_starts_from_this_iterations_exploring(run):
+    for n, (learner, *_) in enumerate(run, 1):
+        np.testing.assert_array_equal(learner.policy.plans, np.full(SEEDS, n * ROUNDS))
+        np.testing.assert_array_equal(learner.deploying.plans, learner.policy.plans + 1)
+        assert same(learner.deployed(), learner.deploying)
+
+
+def test_both_plan_in_the_last_model_within_what_was_seen(run):
+    low, high = np.full(SEEDS, np.inf), np.full(SEEDS, -np.inf)
+    for learner, _, samples, _ in run:
+        seen = np.concatenate([samples.state, samples.next_state], axis=1)[..., 0]
+        low, high = np.minimum(low, seen.min(1)), np.maximum(high, seen.max(1))
+        np.testing.assert_array_equal(learner.seen.low[:, 0], low)
+        np.testing.assert_array_equal(learner.seen.high[:, 0], high)
+        least, most = np.maximum(-3, low - MARGIN * (high - low)), np.minimum(1, high + MARGIN * (high - low))
+        np.testing.assert_array_equal(learner.policy.next_state, learner.deploying.next_state)
+        np.testing.assert_allclose(learner.policy.reached[:, 0, 0], least, rtol=1e-6)
+        np.testing.assert_allclose(learner.policy.reached[:, 1, 0], most, rtol=1e-6)
+        one = of_seed(learner, 0)
+        model = jax.vmap(lambda s, a: one.model.mean(s, a))(PROBES[:, :1], jnp.clip(PROBES[:, 1:], -1.0, 1.0))
+        np.testing.assert_allclose(one.policy.next_state[:, 0], np.clip(model[:, 0], least[0], most[0]), rtol=1e-5)
+
+
+def test_a_share_of_imagined_episodes_begins_at_states_of_the_replay(run):
+    for learner, *_ in run:
+        for seed in range(SEEDS):
+            replay = of_seed(learner.replay.data, seed)
+            been = np.asarray(replay.state)[np.asarray(replay.valid), 0]
+            starts = np.asarray(learner.policy.starts[seed])[:, 0]
+            of_replay = np.isin(starts, been)
+            assert of_replay.mean() == pytest.approx(SHARE, abs=4 * np.sqrt(SHARE * (1 - SHARE) / DRAWN))
+            assert (np.abs(starts[~of_replay]) <= 0.1).all()  # the world's own
+            assert (np.abs(starts[of_replay]) > 0.1).any()
+
+
+def test_seeds_have_their_own_features_and_models(first, run):
+    for learner in (first, run[-1].learner):
+        for weights in (learner.features.net.weights[0], learner.model.net.weights[0]):
+            assert not np.isclose(weights[0], weights[1]).any()
+    assert not np.isclose(run[0].samples.action[0], run[0].samples.action[1]).any()
+
+
+def test_covariance_off_stays_the_ridge():
+    history = [iteration for iteration, _ in learn(spied(cover_weight=jnp.float32(0.0)), iterations=3)]
+    for learner, metrics, samples, _ in history:
+        np.testing.assert_array_equal(learner.covariance, np.stack([np.float32(RIDGE) * np.eye(16)] * SEEDS))
+        np.testing.assert_allclose(metrics["info_gain"], 0.0, atol=1e-5)
+        norm = [np.linalg.norm(phi_of(learner, samples, seed), axis=1).mean() for seed in range(SEEDS)]
+        np.testing.assert_allclose(metrics["bonus_mean"], 2 * SCALE / np.sqrt(RIDGE) * np.array(norm), rtol=1e-4)
+
+
+def test_no_bonus_is_no_difference():
+    for (learner, metrics, *_), _ in learn(spied(bonus_scale=jnp.float32(0.0)), iterations=2):
+        np.testing.assert_array_equal(learner.policy.reward, learner.deploying.reward)
+        np.testing.assert_array_equal(metrics["bonus_mean"], 0.0)
+        assert all(np.isfinite(x).all() for x in jax.tree.leaves(eqx.filter((learner, metrics), eqx.is_inexact_array)))
+
+
+def test_where_reward_and_novelty_disagree(first):
+    """All samples on the left, where the reward is: exploring prefers the right, deploying the left."""
+    rng = np.random.default_rng(0)
+    state = rng.uniform(-1.5, -0.5, (SEEDS, SAMPLES, 1)).astype(np.float32)
+    action = rng.uniform(-1, 1, (SEEDS, SAMPLES, 1)).astype(np.float32)
+    no, yes = jnp.zeros((SEEDS, SAMPLES), bool), jnp.ones((SEEDS, SAMPLES), bool)
+    reward, next_state = jnp.asarray(-state[..., 0]), jnp.asarray(state + 0.2 * action)
+    rows = (jnp.asarray(state), jnp.asarray(action), reward, next_state, no, yes, yes)
+    samples = jax.vmap(Transitions)(*rows)
+    learner, _ = deep._improve(KEYS, spied().stage(), first, samples, jnp.array(1))
+    right = np.asarray(PROBES[:, 0]) > 0.5
+    there = (np.asarray(PROBES[:, 0]) > -1.4) & (np.asarray(PROBES[:, 0]) < -0.6)
+    assert right.any()
+    assert there.any()
+    exploring, deploying = np.asarray(learner.policy.reward), np.asarray(learner.deploying.reward)
+    assert (exploring[:, right].min(1) > exploring[:, there].max(1)).all()
+    assert (deploying[:, right].max(1) < deploying[:, there].min(1)).all()
+
+
+# -- the parts ---------------------------------------------------------------------------------------------------------
+
+
+def test_exploring_reward_free_ignores_the_reward(run):
+    one = of_seed(run[-1].learner, 0)
+    row = jnp.array([-0.5]), jnp.array([5.0]), jnp.array([-0.4])
+    for free, paid in ((True, 0.0), (False, 0.4)):
+        algo = spied(reward_free=free)
+        exploring, deploying = (
+            imagination(algo, one.model, b, one.seen, jnp.zeros((1, 1))).reward(*row) for b in (one.bonus, no_bonus)
+        )
+        assert float(exploring) == pytest.approx(paid + float(one.bonus(row[0], jnp.array([1.0]))), rel=1e-5)
+        assert float(deploying) == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_all_or_no_imagined_episodes_begin_at_the_replay(share):
+    rows = Transitions(*[jnp.full((3, 1), 0.7)] * 2, jnp.zeros(3), jnp.zeros((3, 1)), *[jnp.ones(3, bool)] * 3)
+    replay = Replay.like(rows, 8).add(rows)  # and five rows that were never written
+    starts = eqx.filter_jit(imagined_starts)(jr.key(0), spied(replay_starts=jnp.float32(share)), replay)
+    if share:
+        np.testing.assert_array_equal(starts, np.float32(0.7))
+    else:
+        assert np.abs(starts).max() <= 0.1
+        assert np.unique(starts).size > 100
+
+
+def test_bounds_are_what_is_possible_and_what_was_seen_with_a_margin():
+    states = Box(jnp.array([-1.0, -jnp.inf, 0.0]), jnp.array([1.0, jnp.inf, jnp.inf]))
+    seen = Box(jnp.array([-0.5, -3.0, 1.0]), jnp.array([0.0, 5.0, 2.0]))
+    allowed = bounds(states, seen, 2.0)
+    np.testing.assert_array_equal(allowed.low, [-1, -19, 0])
+    np.testing.assert_array_equal(allowed.high, [1, 21, 4])
+    exact = bounds(states, seen, 0.0)
+    np.testing.assert_array_equal([exact.low, exact.high], [seen.low, seen.high])
+    for margin in (0.0, 1.0):  # before anything was seen, all that is possible
+        first = bounds(states, states, margin)
+        np.testing.assert_array_equal([first.low, first.high], [states.low, states.high])
+
+
+def test_seen_counts_both_ends_of_a_step_and_no_padding():
+    nowhere = Box(jnp.full(1, jnp.inf), jnp.full(1, -jnp.inf))
+    state, after = jnp.array([[0.0], [1.0], [50.0]]), jnp.array([[-2.0], [0.5], [-50.0]])
+    no = jnp.zeros(3, bool)
+    rows = Transitions(state, state, jnp.zeros(3), after, no, no, jnp.array([True, True, False]))
+    seen = widened(nowhere, rows)
+    np.testing.assert_array_equal([seen.low, seen.high], [[-2], [1]])
+    more = widened(seen, eqx.tree_at(lambda t: t.valid, rows, no))
+    np.testing.assert_array_equal([more.low, more.high], [[-2], [1]])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("num_iterations", 0),
+        ("samples_per_policy", 0),
+        ("replay_size", 0),
+        ("rounds", 0),
+        ("ridge", 0.0),
+        ("ridge", float("nan")),
+        ("bonus_scale", -1.0),
+        ("bonus_scale", float("inf")),
+        ("cover_weight", -1.0),
+        ("replay_starts", 1.5),
+        ("margin", -0.5),
+    ],
+)
+def test_bad_inputs_of_the_algorithm(name, value):
+    with pytest.raises(ConfigError, match=f"{name}={value}: ") as refused:
+        spied(**{name: value})
+    assert "\n" not in str(refused.value)
+
+
+def test_a_longer_run_is_the_same_stage():
+    short, long = spied().stage(), spied(num_iterations=99, samples_per_policy=500).stage()
+    assert dataclasses.replace(short) == dataclasses.replace(long)
