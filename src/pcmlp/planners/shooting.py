@@ -120,15 +120,15 @@ class Shooting(AbstractPlanner):
 
     def plan(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> tuple[ShootingPolicy, Metrics]:
         assert isinstance(policy, ShootingPolicy)
-        start_key, refine_key, judge_key = jr.split(key, 3)
-        random_keys = jr.split(jr.fold_in(key, 3), self.restarts)
-        state = mdp.initial(start_key)
+        random_key, refine_key, judge_key = jr.split(key, 3)
+        # The same start for every plan: where only a goal pays, a plan that reaches it from elsewhere is worth nothing.
+        state = mdp.initial(jr.key(0))
 
         def refined(plan: Plan) -> Plan:
             keys = jr.split(refine_key, self.warmup)
             return jax.lax.fori_loop(0, self.warmup, lambda i, p: self.shooter.refine(keys[i], mdp, state, p), plan)
 
-        random = [self.shooter.random_plan(random_key) for random_key in random_keys]
+        random = [self.shooter.random_plan(k) for k in jr.split(random_key, self.restarts)]
         plans = jax.vmap(refined)(jnp.stack([policy.start, jnp.zeros_like(policy.start), *random]))
         returns = plan_returns(judge_key, mdp, state, plans, self.shooter.actions, self.shooter.particles)
         best = jnp.argmax(returns)
