@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from pcmlp.framework import PCMLP
+from pcmlp.runs.build import build_framework, build_task
 from pcmlp.runs.config import RunConfig, resolve, to_json
 from pcmlp.runs.resume import check_same
 from pcmlp.runs.train import train
@@ -63,6 +65,10 @@ def kept_run(
     for name in KEPT:
         shutil.copyfile(run / name, results / name)
     return run, json.loads((run / "summary.json").read_text())
+
+
+def algorithm_1(config: RunConfig) -> PCMLP:
+    return build_framework(config, build_task(config))[1]
 
 
 def check_mine(config: RunConfig, run: Path) -> None:

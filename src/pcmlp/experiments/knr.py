@@ -17,10 +17,9 @@ import numpy as np
 
 from pcmlp import framework
 from pcmlp.cover import Mixture
-from pcmlp.experiments.kept import SEEDS, arguments, kept_run, write_table
+from pcmlp.experiments.kept import SEEDS, algorithm_1, arguments, kept_run, write_table
 from pcmlp.models.knr import KNR, target_bound
 from pcmlp.planners import CEM, Shooting
-from pcmlp.runs.build import build
 from pcmlp.runs.config import resolve
 from pcmlp.types import Transitions
 
@@ -42,7 +41,7 @@ def true_optimum(task: str) -> tuple[float, float]:
 
     Neither is the optimum over all policies, which nobody knows; the better of them is the best planner tried.
     """
-    _, algo = build(resolve(task, "pcmlp-knr"))
+    algo = algorithm_1(resolve(task, "pcmlp-knr"))
     world, own = algo.world, algo.planner
     assert isinstance(own, Shooting)
     assert isinstance(own.shooter, CEM)
@@ -98,7 +97,7 @@ def sgd_lemma(places: argparse.Namespace, runs: int = 50) -> None:
 
 
 def sgd_errors(method: str, samples: int, runs: int) -> dict[str, float]:
-    _, algo = build(resolve("knr-lds", "pcmlp-knr", (0,), 200, (f"model.method={method}",)))
+    algo = algorithm_1(resolve("knr-lds", "pcmlp-knr", (0,), 200, (f"model.method={method}",)))
     model, truth = algo.model, algo.world.mdp.transition
     assert isinstance(model, KNR)
     assert isinstance(truth, KNR)
@@ -134,10 +133,11 @@ def sgd_errors(method: str, samples: int, runs: int) -> dict[str, float]:
 @functools.cache
 def cover_pool() -> Transitions:
     """Draws from the cover of four iterations on `knr-lds`."""
-    _, algo = build(resolve("knr-lds", "pcmlp-knr", (0,), 200))
+    algo = algorithm_1(resolve("knr-lds", "pcmlp-knr", (0,), 200))
     learner = framework.start(jr.key(0)[None], algo)
     for n in range(1, 5):
-        learner, *_ = framework.iterate(jr.key(0)[None], algo, learner, n)
+        learner = framework.iterate(jr.key(0)[None], algo, learner, n).learner
+        assert isinstance(learner, framework.Learner)
     rows, _ = algo.world.draw(jr.split(jr.key(1), 1), Mixture(learner.cover), 5_000)
     return jax.tree.map(lambda x: x[0], rows)
 

@@ -16,10 +16,9 @@ from jaxtyping import Array, Float
 
 from pcmlp import finite, framework
 from pcmlp.cover import Cover, Mixture
-from pcmlp.experiments.kept import SEEDS, arguments, kept_run, slope, write_table
+from pcmlp.experiments.kept import SEEDS, algorithm_1, arguments, kept_run, slope, write_table
 from pcmlp.models import LinearMDP
 from pcmlp.planners import FinitePolicy, ValueIteration
-from pcmlp.runs.build import build
 from pcmlp.runs.config import resolve
 from pcmlp.runs.policy import load_policies
 from pcmlp.types import MDP
@@ -49,10 +48,11 @@ def cover_distribution(mdp: MDP, cover: Cover) -> Float[Array, "S A"]:
 
 def likelihood_error(places: argparse.Namespace) -> None:
     """M independent draws from the cover of ten policies, a hundred times, for growing M."""
-    _, algo = build(resolve(NAME, "pcmlp-linear", (0,), 10_000, ("samples_per_policy=1000",)))
+    algo = algorithm_1(resolve(NAME, "pcmlp-linear", (0,), 10_000, ("samples_per_policy=1000",)))
     learner = framework.start(jr.key(0)[None], algo)
     for n in range(1, COVER):
-        learner, *_ = framework.iterate(jr.key(0)[None], algo, learner, n)
+        learner = framework.iterate(jr.key(0)[None], algo, learner, n).learner
+        assert isinstance(learner, framework.Learner)
     one = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, learner)
     mdp = algo.world.mdp
     assert isinstance(algo.model, LinearMDP)
@@ -92,7 +92,7 @@ def likelihood_error(places: argparse.Namespace) -> None:
 
 def best_policies(places: argparse.Namespace) -> None:
     """The exact value of each seed's best policy of the cover against the exact optimum."""
-    _, algo = build(resolve(NAME, "pcmlp-linear"))
+    algo = algorithm_1(resolve(NAME, "pcmlp-linear"))
     mdp = algo.world.mdp
     planner = ValueIteration()
     best, _ = planner.plan(jr.key(0), mdp, planner.init(jr.key(0), mdp))
