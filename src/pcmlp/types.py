@@ -174,8 +174,10 @@ class Box(eqx.Module):
         return self.low.shape[-1]
 
     def bounded(self) -> bool:
-        """Whether all bounds are finite; to be asked before anything is traced."""
-        return bool(np.isfinite(np.concatenate([self.low, self.high])).all())
+        """Whether all ranges are finite, which between the two largest numbers they are not; to be asked before
+        anything is traced."""
+        with np.errstate(over="ignore"):
+            return bool(np.isfinite(np.asarray(self.high) - np.asarray(self.low)).all())
 
     def sample(self, key: Key[Array, ""]) -> Float[Array, " n"]:
         return jr.uniform(key, self.low.shape, minval=self.low, maxval=self.high)

@@ -74,7 +74,7 @@ class TRPO(AbstractPlanner):
         size = self.states.size
         critic = MLP.of(critic_key, (size, *self.value_sizes, 1), "tanh")
         low, high = self.states.low, self.states.high
-        known = jnp.isfinite(high - low)  # a coordinate without bounds is taken as it is
+        known = jnp.isfinite(high - low) & (high > low)  # a coordinate without bounds is taken as it is
         units = Normaliser(jnp.where(known, 0.5 * (high + low), 0.0), jnp.where(known, 0.5 * (high - low), 1.0))
         actor = GaussianHead.of(actor_key, size, self.actions.size, sizes=self.policy_sizes)
         critic_state = optax.adam(self.value_rate).init(eqx.filter(critic, eqx.is_array))
