@@ -37,6 +37,7 @@ from pcmlp.types import (
     Metrics,
     Transitions,
 )
+from pcmlp.world import JaxWorld
 
 Number = float | Float[Array, ""]
 
@@ -95,8 +96,10 @@ class Deep(AbstractAlgorithm):
         return Iteration(learner, metrics, samples, [walked])
 
     def stage(self) -> "Deep":
-        """Itself without what a stage does not ask: a longer run is not another program."""
-        return dataclasses.replace(self, num_iterations=1, samples_per_policy=1)
+        """Itself without what a stage does not ask: a longer run or another copy of an environment is not another
+        program."""
+        known = JaxWorld(self.world.mdp, self.world.states, self.world.actions)
+        return dataclasses.replace(self, world=known, num_iterations=1, samples_per_policy=1)
 
 
 class DeepLearner(AbstractLearner):
@@ -130,8 +133,10 @@ def start(key: Key[Array, ""], algo: Deep) -> DeepLearner:
     nowhere = jnp.full(example.state.shape[1], jnp.inf, jnp.float32)
     seen = Box(nowhere, -nowhere)
     starts = jnp.broadcast_to(example.state, (_STARTS, example.state.shape[1]))
+    anywhere = algo.world.states
+    assert isinstance(anywhere, Box)
     exploring, deploying = (
-        algo.planner.init(policy_key, imagination(algo, model, b, algo.world.states, starts)) for b in (bonus, no_bonus)
+        algo.planner.init(policy_key, imagination(algo, model, b, anywhere, starts)) for b in (bonus, no_bonus)
     )  # line 1
     return DeepLearner(
         policy=exploring,
