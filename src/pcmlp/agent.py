@@ -9,7 +9,9 @@ A planner that imagines has to know what it plans for, so `reward` and `terminal
 jax.numpy; the environment's own reward is not read. What is deployed is the policy planned without the bonus.
 """
 
+import hashlib
 import json
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ import jax.random as jr
 import numpy as np
 from rich.progress import track
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
+from safetensors.numpy import load, save
 
 from pcmlp.deep import DeepLearner
 from pcmlp.runs.arrays import from_bytes, named_arrays, write_durably
@@ -34,6 +36,7 @@ from pcmlp.types import AbstractPolicy, Box, ConfigError, Task
 Callback = Callable[["DeepPCMLP", dict[str, float]], bool | None]
 
 _FORMAT = "pcmlp agent 1"
+_ENDLESS = 10**9  # env steps of a configuration: how many it will be, `learn` is told
 
 
 class DeepPCMLP:
@@ -89,7 +92,7 @@ class DeepPCMLP:
 
     def predict(
         self,
-        observation: np.ndarray,
+        observation: Any,  # array-like
         state: Any = None,
         episode_start: np.ndarray | None = None,
         deterministic: bool = False,
@@ -105,13 +108,20 @@ class DeepPCMLP:
         batch = np.atleast_2d(observed)
         starts = np.ones(len(batch), bool) if state is None else np.zeros(len(batch), bool)
         starts = starts if episode_start is None else starts | np.asarray(episode_start, bool)
-        keys = jr.split(jr.key(self._generator.integers(2**32)), len(batch))
+        keys = jax.vmap(jr.key)(self._noise(batch, deterministic))
         policy = self.policy()
         memory = _remembered(policy, len(batch)) if state is None else state
         memory, action = _act(policy, keys, memory, jnp.asarray(starts), jnp.asarray(batch), deterministic)
         assert isinstance(self.world.actions, Box)
         action = np.clip(np.asarray(action), self.world.actions.low, self.world.actions.high)
         return (action if observed.ndim == 2 else action[0]), memory
+
+    def _noise(self, batch: np.ndarray, deterministic: bool) -> np.ndarray:
+        """A seed for each row. A planner that searches needs random numbers even where it may not be random: those are
+        then the observation's own."""
+        if deterministic:
+            return np.array([zlib.crc32(row.tobytes()) for row in batch], np.uint32)
+        return self._generator.integers(2**32, size=len(batch), dtype=np.uint32)
 
     def evaluate(self, episodes: int = 20) -> tuple[float, float]:
         """The mean and standard deviation of the return of the policy to deploy, without its noise."""
@@ -123,7 +133,11 @@ class DeepPCMLP:
     def save(self, path: str | Path) -> None:
         """Everything that learning goes on from, as one safetensors file; nothing in it is ever executed."""
         about = {"format": _FORMAT, "config": to_json(self.config), "iteration": str(self.iteration)}
-        write_durably(Path(path), save(named_arrays(self.learner), about))
+        arrays = named_arrays(self.learner)
+        try:
+            write_durably(Path(path), save(arrays, {**about, "sha256": _sha256(about, arrays)}))
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be written ({error.strerror}); give another file") from error
 
     @staticmethod
     def load(
@@ -132,20 +146,21 @@ class DeepPCMLP:
         """What `save` wrote, in the same environment with the same functions, which no file can hold."""
         about, data = _read(Path(path))
         record = json.loads(about["config"])
-        task = record.pop("task")
+        task, named = record.pop("task"), isinstance(env, str)
+        name, horizon = task.pop("name"), task.pop("horizon")
+        if named and env != name:
+            raise ConfigError(f"{path}: an agent for {name}, not for {env}; give its own env")
         agent = DeepPCMLP(
             env,
             reward=reward,
             terminal=terminal,
             algo=record["algo"],
-            horizon=task["horizon"],
+            horizon=horizon,
             seed=record["seeds"][0],
-            settings=settings_in(record),
+            settings=settings_in({**record, "task": task} if named else record),
         )
-        if agent.config.task_name != task["name"]:
-            raise ConfigError(
-                f"{path}: an agent for {task['name']}, not for {agent.config.task_name}; give its own env"
-            )
+        if agent.config.task_name != name:
+            raise ConfigError(f"{path}: an agent for {name}, not for {agent.config.task_name}; give its own env")
         like = eqx.filter_eval_shape(lambda: agent.learner)
         try:
             agent.learner = from_bytes(data, like)
@@ -172,7 +187,7 @@ def _prepare(
                 f"env={env}: a task with a reward of its own; leave reward and terminal out, or give an env"
             )
         lasting = () if horizon is None else (f"task.horizon={horizon}",)
-        config = resolve(env, algo, (seed,), None, (*settings, *lasting))
+        config = resolve(env, algo, (seed,), _ENDLESS, (*settings, *lasting))
         if not isinstance(config, DeepConfig):
             raise ConfigError(f"env={env}: not a task of Deep PC-MLP; `pcmlp train {env}` runs it")
         return config, build_task(config)
@@ -183,7 +198,7 @@ def _prepare(
     world = GymnasiumWorld.of(env, reward=reward, terminal=terminal, horizon=horizon)
     first = world.environments.first
     name = first.spec.id if first.spec is not None else type(first.unwrapped).__name__
-    config = resolve_gymnasium(name, world.mdp.horizon, algo, seed, 10**9, settings)
+    config = resolve_gymnasium(name, world.mdp.horizon, algo, seed, _ENDLESS, settings)
     return config, Task(world)
 
 
@@ -208,6 +223,7 @@ def _read(path: Path) -> tuple[dict[str, str], bytes]:
         with safe_open(path, "numpy") as file:
             about = file.metadata() or {}
         data = path.read_bytes()
+        arrays = load(data)
     except OSError as error:
         raise ConfigError(
             f"{path}: cannot be read ({error.strerror or error}); give a file that `save` wrote"
@@ -218,4 +234,10 @@ def _read(path: Path) -> tuple[dict[str, str], bytes]:
         ) from error
     if about.get("format") != _FORMAT:
         raise ConfigError(f"{path}: not an agent that this version saved; give a file that `save` wrote")
+    if about.pop("sha256", "") != _sha256(about, arrays):
+        raise ConfigError(f"{path}: was edited; give a file as `save` wrote it")
     return about, data
+
+
+def _sha256(about: dict[str, str], arrays: dict[str, np.ndarray]) -> str:
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode() + save(arrays)).hexdigest()

@@ -58,8 +58,11 @@ def resolve_gymnasium(
     """For an environment that is not among our tasks; the presets are those of all tasks."""
     if algo not in DEEP_PRESETS:
         raise ConfigError(f"algo={algo}: not made for any environment; give {' or '.join(DEEP_PRESETS)}")
+    given = split_settings(settings)
+    if given.get("preset", "ours") == "paper":
+        raise ConfigError(f"preset=paper: the paper has no table for {name}; leave it out")
     task = GymnasiumTask(name, horizon)
-    config = _resolve(DeepConfig, task, algo, (seed,), steps, DEEP_PRESETS[algo], split_settings(settings))
+    config = _resolve(DeepConfig, task, algo, (seed,), steps, DEEP_PRESETS[algo], given)
     assert isinstance(config, DeepConfig)
     return config
 
