@@ -3,9 +3,42 @@
 import os
 
 import jax
+import pytest
 from jaxtyping import install_import_hook
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 install_import_hook("pcmlp", "beartype.beartype")
 os.environ.setdefault("PCMLP_CACHE", "off")  # what a test compiles is nobody's business
+
+
+def pytest_configure(config):
+    if config.option.markexpr == "not slow":  # these compile much and run little
+        os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    """Settings of Deep PC-MLP for a stage of milliseconds; tests that share them share what they compile."""
+    return (
+        "samples_per_policy=20",
+        "rounds=2",
+        "replay_size=50",
+        "model.sizes=16,16",
+        "model.steps=2",
+        "model.batch=16",
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny_trpo(tiny):
+    return (
+        *tiny,
+        "features.sizes=16,16",
+        "planner.updates=1",
+        "planner.streams=8",
+        "planner.length=10",
+        "planner.policy_sizes=8",
+        "planner.value_sizes=8",
+        "planner.value_batch=20",
+    )

@@ -93,6 +93,14 @@ def test_actions_cover_the_range_and_controls_invert_them():
     np.testing.assert_allclose(1.0 + 2.0 * control, action, rtol=1e-6)
 
 
+def test_units_are_those_of_the_box_where_it_has_any():
+    """A coordinate without bounds, with useless ones, or that cannot vary is taken as it is."""
+    most = float(np.finfo(np.float32).max)
+    states = Box(jnp.array([1.0, -jnp.inf, -most, 5.0]), jnp.array([3.0, jnp.inf, most, 5.0]))
+    units = TRPO(states, ACTIONS).init(jr.key(0), MDP_).units
+    np.testing.assert_array_equal([units.mean, units.std], [[2, 0, 0, 0], [1, 1, 1, 1]])
+
+
 def test_advantages_against_a_plain_loop():
     rng = np.random.default_rng(0)
     n, discount, trace = 12, 0.9, 0.8

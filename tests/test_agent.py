@@ -1,0 +1,298 @@
+"""The agent of a few lines: on an environment without bounds that was written by hand, and on a task by name."""
+
+import json
+
+import equinox as eqx
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+from pcmlp.agent import DeepPCMLP
+from pcmlp.types import ConfigError
+
+HORIZON, EACH = 10, 20  # steps of an episode and of an iteration
+OBSERVATION = np.array([0.3, -0.1], np.float32)
+
+
+class Cart(gymnasium.Env):
+    """Pushed along a line without end."""
+
+    def __init__(self, observations=None, actions=None):
+        self.observation_space = observations or spaces.Box(-np.inf, np.inf, (2,))
+        self.action_space = actions or spaces.Box(-0.5, 1.5, (1,))
+
+    def observe(self):
+        return np.array([self.x, self.v], np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x, self.v = self.np_random.uniform(-1, 1, 2)
+        return self.observe(), {}
+
+    def step(self, action):
+        self.v += float(action[0])
+        self.x += self.v
+        return self.observe(), 0.0, False, False, {}
+
+
+def at_one(state, action, next_state):
+    return -jnp.abs(next_state[0] - 1.0) + 0.0 * jnp.sum(action)
+
+
+@pytest.fixture(scope="module")
+def make(tiny_trpo):
+    def make(env=Cart, **changes):
+        how = {"reward": at_one, "horizon": HORIZON, "seed": 3, "settings": tiny_trpo}
+        return DeepPCMLP(env, **(how | changes))
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def agent(make):
+    return make().learn(3 * EACH)
+
+
+@pytest.fixture(scope="module")
+def saved(agent, tmp_path_factory):
+    path = tmp_path_factory.mktemp("agent") / "agent.safetensors"
+    agent.save(path)
+    return path
+
+
+def same(ours, theirs):
+    pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
+    return all(np.array_equal(x, y) for x, y in pairs if eqx.is_array(x))
+
+
+def finite(tree):
+    """But for bounds of spaces, which there may be none of."""
+    return all(np.isfinite(x).all() for x in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)))
+
+
+def numbers(learner):
+    """What is learned, without the spaces that policies know."""
+    return learner.model, learner.covariance, learner.bonus, learner.replay, learner.seen
+
+
+# -- what it does ------------------------------------------------------------------------------------------------------
+
+
+def test_learning_counts_whole_iterations(agent):
+    assert agent.num_timesteps == 3 * EACH
+    assert agent.iteration == 3
+
+
+def test_a_space_without_bounds_makes_no_nan(agent):
+    assert finite(numbers(agent.learner))
+    for policy in (agent.learner.policy, agent.learner.deploying):
+        assert finite((policy.actor, policy.critic, policy.units))
+    assert finite(agent.evaluate(3))
+
+
+def test_nor_do_bounds_that_are_none(make):
+    """The largest numbers, which many environments give for want of bounds."""
+    most = np.finfo(np.float32).max
+    agent = make(Cart(observations=spaces.Box(-most, most, (2,)))).learn(EACH)
+    assert finite((numbers(agent.learner), agent.learner.policy.actor, agent.evaluate(1)))
+
+
+def test_predict_one_observation_or_many(agent):
+    action, state = agent.predict(OBSERVATION, deterministic=True)
+    assert action.shape == (1,)
+    assert action.dtype == np.float32
+    batch, _ = agent.predict(np.stack([OBSERVATION, 2 * OBSERVATION]), deterministic=True)
+    assert batch.shape == (2, 1)
+    np.testing.assert_allclose(batch[0], action, rtol=1e-5)
+    again, _ = agent.predict(OBSERVATION.tolist(), state, deterministic=True)
+    np.testing.assert_array_equal(again, action)
+
+
+def test_predict_with_noise_is_within_bounds_and_varies(agent):
+    drawn = agent.predict(np.tile(OBSERVATION, (200, 1)))[0]
+    assert drawn.min() == -0.5  # clipped
+    assert drawn.max() == 1.5
+    assert len(np.unique(drawn)) > 50
+    assert not np.array_equal(drawn, agent.predict(np.tile(OBSERVATION, (200, 1)))[0])
+
+
+def test_what_explores_is_another_policy(agent):
+    assert same(agent.policy(), jax.tree.map(lambda x: x[0], agent.learner.deploying))
+    assert same(agent.policy(explore=True), jax.tree.map(lambda x: x[0], agent.learner.policy))
+    assert not same(agent.policy(), agent.policy(explore=True))
+
+
+def test_evaluation_is_fixed_by_the_seed(agent):
+    mean, spread = agent.evaluate(5)
+    assert (mean, spread) == agent.evaluate(5)
+    assert mean < 0 < spread
+
+
+def test_a_saved_agent_is_the_same_and_learns_on(agent, saved, make):
+    loaded = DeepPCMLP.load(saved, Cart, reward=at_one)
+    assert same(loaded.learner, agent.learner)
+    assert (loaded.config, loaded.num_timesteps, loaded.iteration) == (agent.config, 3 * EACH, 3)
+    assert loaded.evaluate(5) == agent.evaluate(5)
+    longer = make().learn(4 * EACH)  # and never saved
+    assert same(loaded.learn(EACH).learner, longer.learner)
+
+
+def test_a_callback_sees_every_iteration_and_stops(make, capsys):
+    heard = []
+
+    def callback(agent, metrics):
+        heard.append((agent.num_timesteps, metrics))
+        return len(heard) < 2
+
+    agent = make().learn(10 * EACH, callback=callback, progress_bar=True)
+    assert [steps for steps, _ in heard] == [EACH, 2 * EACH]
+    assert agent.num_timesteps == 2 * EACH
+    assert {"bonus_mean", "info_gain", "model_loss"} <= heard[0][1].keys()
+    assert all(np.isfinite(value) for value in heard[0][1].values())
+    assert "learning" in capsys.readouterr().out
+    quiet = agent.learn(EACH + 7, callback=lambda agent, metrics: None)  # None does not stop; 7 steps are no iteration
+    assert quiet.num_timesteps == 3 * EACH
+    assert "learning" not in capsys.readouterr().out
+
+
+def test_mppi_remembers_its_plan(make, tiny):
+    settings = ("features.dim=8", "planner.num_plans=8", "planner.plan_length=5", "planner.warmup=2", "margin=0")
+    agent = make(algo="pcmlp-mppi", settings=(*tiny, *settings, "planner.restarts=1")).learn(2 * EACH)
+    assert finite(numbers(agent.learner))
+    action, plan = agent.predict(OBSERVATION, deterministic=True)
+    again, same_plan = agent.predict(OBSERVATION, deterministic=True)
+    np.testing.assert_array_equal(action, again)  # the search is random, and still
+    np.testing.assert_array_equal(plan, same_plan)
+    later, longer = agent.predict(OBSERVATION, plan, deterministic=True)
+    assert not np.array_equal(longer, plan)
+    restarted, _ = agent.predict(OBSERVATION, longer, np.array([True]), deterministic=True)
+    np.testing.assert_array_equal(restarted, action)
+    assert not np.array_equal(agent.predict(OBSERVATION)[1], agent.predict(OBSERVATION)[1])
+    assert (action >= -0.5).all()
+    assert (later <= 1.5).all()
+    assert finite(agent.evaluate(2))
+
+
+def test_a_task_by_name(tiny_trpo, tmp_path):
+    agent = DeepPCMLP("mountain-car", horizon=HORIZON, seed=1, settings=(*tiny_trpo, "task.simulator=gymnasium"))
+    agent.save(tmp_path / "agent")
+    loaded = DeepPCMLP.load(tmp_path / "agent", "mountain-car")
+    assert loaded.config == agent.config
+    assert loaded.config.task.simulator == "gymnasium"
+    assert agent.predict(np.array([-0.5, 0.0]), deterministic=True)[0].shape == (1,)
+
+
+# -- what it refuses ---------------------------------------------------------------------------------------------------
+
+
+def refused(line, action):
+    with pytest.raises(ConfigError, match=line) as caught:
+        action()
+    assert "\n" not in str(caught.value)
+
+
+def two_arguments(state, action):
+    return jnp.zeros(())
+
+
+def a_vector(state, action, next_state):
+    return next_state
+
+
+def no_number(state, action, next_state):
+    return jnp.log(-1.0 - jnp.abs(state[0]))
+
+
+def a_number(state, action, next_state):
+    return next_state[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"reward": None}, r"reward: none given; give reward\(state, action, next_state\)"),
+        ({"reward": two_arguments}, "reward=two_arguments.*three arguments"),
+        ({"reward": a_vector}, r"reward=a_vector: returns float32 of shape \(2,\), not one float"),
+        ({"reward": no_number}, "reward=no_number: is nan at state"),
+        ({"terminal": a_number}, "terminal=a_number: returns float32.*not one bool"),
+        ({"horizon": None}, "horizon=None: .*has no time limit"),
+        ({"horizon": 0}, "horizon=0: an episode has at least 1 step"),
+        ({"algo": "pcmlp-knr"}, "algo=pcmlp-knr: not made for any environment"),
+        ({"seed": -1}, "seeds=-1: give numbers from 0"),
+        ({"settings": ("preset=paper",)}, "preset=paper: the paper has no table for Cart"),
+        ({"settings": ("bonus=1",)}, "bonus=1: unknown key"),
+        ({"env": Cart(observations=spaces.Dict({"x": spaces.Box(-1, 1, (2,))}))}, "its observation space is Dict"),
+        ({"env": Cart(actions=spaces.Discrete(3))}, "its action space is Discrete"),
+        ({"env": Cart(actions=spaces.Box(-np.inf, np.inf, (1,)))}, "its actions range over .*finite bounds"),
+        ({"env": Cart(observations=spaces.Box(-1, 1, (3,)))}, "fails Gymnasium's check"),
+        ({"env": object()}, "not a gymnasium.Env but a object"),
+        ({"env": "mountain-car"}, "env=mountain-car: a task with a reward of its own"),
+        ({"env": "mountain-cart", "reward": None}, "task=mountain-cart: unknown; the nearest is mountain-car"),
+        ({"env": "combination-lock", "reward": None}, "algo=pcmlp: not made for combination-lock"),
+    ],
+)
+def test_bad_input(make, changes, line):
+    refused(line, lambda: make(**changes))
+
+
+def test_too_few_steps_or_episodes(agent):
+    refused("steps=19: less than one iteration, which takes 20 env steps", lambda: agent.learn(19))
+    refused("episodes=0: give 1 or more", lambda: agent.evaluate(0))
+
+
+@pytest.mark.parametrize("observation", [0.3, np.zeros(3), np.zeros((4, 3)), np.zeros((1, 1, 2))])
+def test_an_observation_of_another_shape(agent, observation):
+    refused(r"observation of shape .*give \(2,\), or \(n, 2\) for a batch", lambda: agent.predict(observation))
+
+
+def test_a_broken_file(agent, saved, tmp_path):
+    broken = tmp_path / "broken"
+
+    def load():
+        return DeepPCMLP.load(broken, Cart, reward=at_one)
+
+    data = saved.read_bytes()
+    edited = bytearray(data)
+    edited[-3] ^= 1
+    for content in (data[:-100], data[:50], b"", b"not a file of arrays", bytes(edited)):
+        broken.write_bytes(content)
+        refused("broken: (not whole|was edited)", load)
+    arrays = load_file(saved)
+    save_file(arrays, broken)
+    refused("broken: not an agent that this version saved", load)
+    with safe_open(saved, "numpy") as file:
+        about = file.metadata()
+    save_file(arrays, broken, {**about, "iteration": "7"})
+    refused("broken: was edited", load)
+    broken.unlink()
+    refused("broken: cannot be read", load)
+    broken.mkdir()
+    refused("broken: ", load)
+    refused("nowhere/agent: cannot be written", lambda: agent.save(tmp_path / "nowhere/agent"))
+
+
+def test_an_agent_of_another_task(saved):
+    class Sledge(Cart):
+        pass
+
+    refused("an agent for gym:Cart, not for mountain-car", lambda: DeepPCMLP.load(saved, "mountain-car"))
+    refused("an agent for gym:Cart, not for gym:Sledge", lambda: DeepPCMLP.load(saved, Sledge, reward=at_one))
+
+
+def test_a_task_of_the_same_name_and_another_shape(saved):
+    wide = spaces.Box(-0.5, 1.5, (2,))
+    refused("does not fit the environment", lambda: DeepPCMLP.load(saved, Cart(actions=wide), reward=at_one))
+
+
+def test_what_is_saved_can_be_read(saved):
+    with safe_open(saved, "numpy") as file:
+        about = file.metadata()
+        assert "model.net.weights[0]" in set(file.keys())
+    config = json.loads(about["config"])
+    assert config["task"] == {"name": "gym:Cart", "id": "Cart", "horizon": HORIZON}
+    assert config["model"]["sizes"] == [16, 16]
