@@ -61,6 +61,7 @@ class Deep(AbstractAlgorithm):
     cover_weight: Number = 1.0  # of the moments in Sigma; 0: it stays lambda I, the control for the method itself
     replay_starts: Number = 0.2  # the share of imagined episodes that begin at a state of the replay
     margin: Number = 1.0  # how far imagined states may leave what was seen, in ranges of that
+    bounded: Number = 1.0  # 0: imagined states may be anywhere, to measure what their bounds change
     reward_free: bool = eqx.field(static=True, default=False)  # explore for the bonus alone
     judges_exploring: ClassVar[bool] = True
 
@@ -215,7 +216,10 @@ def imagination(algo: Deep, model: Callable, bonus: Callable, seen: Box, starts:
         bonus = BoundedBonus(bonus, actions)
         world = reward_free(world) if algo.reward_free else world
     imagined = imagine(world, model, bonus)
-    return grounded(imagined, bounds(states, seen, algo.margin), actions, starts)
+    allowed = bounds(states, seen, algo.margin)
+    anywhere = jnp.where(algo.bounded > 0, 0.0, jnp.inf)
+    allowed = Box(allowed.low - anywhere, allowed.high + anywhere)
+    return grounded(imagined, allowed, actions, starts)
 
 
 def imagined_starts(key: Key[Array, ""], algo: Deep, replay: Replay) -> Float[Array, "n s"]:

@@ -1,7 +1,8 @@
 """Sparse rewards and a detour: Deep PC-MLP on mountain-car, acrobot and the U-maze, and its two controls.
 
 (paper: section 7.1 and the vanishing bonus of section 7.5. The maze stands for the question that the two classic tasks
-leave open, since going far is all they ask: whether it matters where the cover has been.)
+leave open, since going far is all they ask: whether it matters where the cover has been. There an imagination without
+bounds, and one that begins at the world's own starts alone, show what grounding it changes.)
 
     python -m pcmlp.experiments.sparse                      # all of it; a GPU is wanted
     python -m pcmlp.experiments.sparse mountain-car/pcmlp   # one run
@@ -35,6 +36,8 @@ RUNS: dict[str, Asked] = {
     "point-umaze/pcmlp": Asked("pcmlp", 10_000),
     "point-umaze/no-bonus": Asked("pcmlp", 20_000, _NO_BONUS),
     "point-umaze/covariance-off": Asked("pcmlp", 20_000, _NO_COVER),
+    "point-umaze/unbounded": Asked("pcmlp", 20_000, ("bounded=false",)),
+    "point-umaze/own-starts": Asked("pcmlp", 20_000, ("replay_starts=0",)),
     "mountain-car/pcmlp": Asked("pcmlp", 3_000),
     "acrobot/pcmlp": Asked("pcmlp", 2_000),
     "mountain-car/no-bonus": Asked("pcmlp", 30_000, (*_NO_BONUS, *_MANY)),

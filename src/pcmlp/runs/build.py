@@ -101,6 +101,7 @@ def build_deep(config: DeepConfig, task: Task) -> tuple[Task, Deep]:
         cover_weight=jnp.float32(config.covariance == "on"),
         replay_starts=jnp.float32(config.replay_starts),
         margin=jnp.float32(config.margin),
+        bounded=jnp.float32(config.bounded),
         reward_free=config.reward_free,
     )
     return task, algo

@@ -204,6 +204,7 @@ class DeepConfig(RunConfig):
     replay_size: int = 30_000
     replay_starts: float = 0.5  # the share of imagined episodes that begin at a state of the replay
     margin: float = 3.0  # how far imagined states may leave what was seen, in ranges of that
+    bounded: bool = True  # whether imagined states have bounds at all
     reward_free: bool = False  # explore with no task reward
 
     @property

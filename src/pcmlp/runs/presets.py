@@ -88,7 +88,7 @@ _PAPER: dict[str, Any] = {
     "samples_per_policy": 2_000,
     "rounds": 20,
     "replay_starts": 0.2,
-    "margin": 1_000.0,
+    "bounded": False,
     "features.norm": 0.01,
     "features.action_weight": 1.0,
     "planner.value_rate": 1e-3,
