@@ -195,11 +195,12 @@ class TRPO(AbstractPlanner):
         self, key: Key[Array, ""], policy: ActorCritic, x: Float[Array, "n s"], target: Float[Array, " n"]
     ) -> tuple[MLP, PyTree, Float[Array, ""]]:
         optimiser = optax.adam(self.value_rate)
-        batches = x.shape[0] // self.value_batch
+        size = min(self.value_batch, x.shape[0])
+        batches = x.shape[0] // size
 
         # A random order for each epoch; sorting random numbers compiles faster than `permutation`.
         order = jnp.argsort(jr.uniform(key, (self.value_epochs, x.shape[0])), axis=1)
-        chosen = order[:, : batches * self.value_batch].reshape(-1, self.value_batch)
+        chosen = order[:, : batches * size].reshape(-1, size)
         critic, rest = eqx.partition(policy.critic, eqx.is_array)
 
         def loss(critic, x, target):
