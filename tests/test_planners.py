@@ -12,8 +12,7 @@ from pcmlp import rollout
 from pcmlp.imagine import imagine
 from pcmlp.models import KNR
 from pcmlp.planners import CEM, LQR, MPPI, Shooting, ShootingPolicy
-from pcmlp.planners.shooting import correlation_factor
-from pcmlp.planners.shooting import plan_returns
+from pcmlp.planners.shooting import correlation_factor, plan_returns
 from pcmlp.tasks.finite import CombinationLock
 from pcmlp.types import MDP, Box, never
 
