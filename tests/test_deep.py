@@ -12,11 +12,16 @@ import pytest
 from jaxtyping import Array, Float, Int
 
 from pcmlp import deep
+from pcmlp.agent import DeepPCMLP
 from pcmlp.deep import Deep, bounds, imagination, imagined_starts, widened
 from pcmlp.features import DrawRandomNetwork
 from pcmlp.imagine import no_bonus
 from pcmlp.models import DrawNeural, Fitting
 from pcmlp.replay import Replay
+from pcmlp.runs.build import build
+from pcmlp.runs.config import resolve
+from pcmlp.runs.summary import CompileClock
+from pcmlp.runs.train import seed_keys
 from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Box, ConfigError, Transitions, never
 from pcmlp.world import JaxWorld
 
@@ -308,6 +313,56 @@ def test_where_reward_and_novelty_disagree(first):
     exploring, deploying = np.asarray(learner.policy.reward), np.asarray(learner.deploying.reward)
     assert (exploring[:, right].min(1) > exploring[:, there].max(1)).all()
     assert (deploying[:, right].max(1) < deploying[:, there].min(1)).all()
+
+
+# -- whole, with TRPO --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def car(tiny_trpo):
+    config = resolve("mountain-car", "pcmlp", (0, 1), 5 * SAMPLES, ("task.horizon=10", *tiny_trpo))
+    return build(config)[1], seed_keys(config)
+
+
+@pytest.fixture(scope="module")
+def drives(car):
+    algo, keys = car
+    return learn(algo, keys, 1)[0][0], keys
+
+
+def numbers(tree):
+    return jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array))
+
+
+def test_after_one_iteration_nothing_is_compiled(car, drives):
+    """Nor for another bonus, no covariance, or a longer run; and nothing becomes NaN."""
+    algo, keys = car
+    learner = drives[0].learner
+    with CompileClock() as clock:
+        for n in range(2, ITERATIONS + 1):
+            learner, metrics, *_ = algo.iterate(keys, learner, n)
+        for changes in ({"bonus_scale": 0.0}, {"cover_weight": 0.0}, {"bonus_scale": 100.0}):
+            other = dataclasses.replace(
+                algo, num_iterations=70, **{name: jnp.float32(value) for name, value in changes.items()}
+            )
+            changed = learn(other, keys, 2)[-1][0]
+            assert all(np.isfinite(x).all() for x in numbers((changed.learner, changed.metrics)))
+    assert clock.seconds == 0.0
+    assert all(np.isfinite(x).all() for x in numbers((learner, metrics)))
+    np.testing.assert_array_equal(learner.env_steps, ITERATIONS * SAMPLES)
+
+
+def test_seeds_together_as_alone(drives, tiny_trpo):
+    """The same random numbers, so the same samples; what a product over two seeds rounds differently is small."""
+    (together, metrics, samples, _), keys = drives
+    agent = DeepPCMLP("mountain-car", horizon=HORIZON, seed=1, settings=tiny_trpo)
+    alone = agent.algo.iterate(agent.keys, agent.learner, 1)
+    assert same(of_seed(samples, 1), of_seed(alone.samples, 0))
+    assert int(together.env_steps[1]) == int(alone.learner.env_steps[0])
+    ours, theirs = of_seed((together, metrics), 1), of_seed((alone.learner, alone.metrics), 0)
+    ours, theirs = (eqx.tree_at(lambda t: t[0].rounding, both, None) for both in (ours, theirs))  # rounding differs
+    for x, y in zip(numbers(ours), numbers(theirs), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5 * max(1e-6, np.abs(y).max()))
 
 
 # -- the parts ---------------------------------------------------------------------------------------------------------

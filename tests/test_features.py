@@ -3,15 +3,16 @@
 import math
 import re
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
 
-from pcmlp.features import Fourier, OneHot, Polynomial, Table, check_norm, feature_dim, median_bandwidth
+from pcmlp.features import DrawFourier, Fourier, OneHot, Polynomial, Table, check_norm, feature_dim, median_bandwidth
 from pcmlp.features.polynomial import exponents
-from pcmlp.types import Box, ConfigError, Finite
+from pcmlp.types import Box, ConfigError, Finite, Transitions
 
 STATES = Box(jnp.array([-2.0, 0.0]), jnp.array([1.0, 4.0]))
 ACTIONS = Box.of(0.5, 1)
@@ -129,6 +130,31 @@ def test_fourier_survives_coordinates_that_do_not_vary(points):
     assert float(near @ far) > 0.99  # a small change is a small change
     same = Fourier.of(jr.key(2), jnp.ones((10, 3)), dim=64)
     assert np.isfinite(same(jnp.zeros(2), jnp.zeros(1))).all()
+
+
+def first_data(points):
+    """And padding far out."""
+    rows = jnp.asarray(np.concatenate([points, np.full((40, 3), 1e6, np.float32)]))
+    no = jnp.zeros(80, bool)
+    return Transitions(rows[:, :2], rows[:, 2:], jnp.zeros(80), rows[:, :2], no, no, jnp.arange(80) < 40)
+
+
+def test_a_fourier_draw_is_over_bounded_boxes_and_else_over_the_first_data(points):
+    boxed = DrawFourier.of(STATES, ACTIONS, dim=8)(jr.key(0), first_data(points))
+    np.testing.assert_allclose(boxed.units, np.array([3, 4, 1]) / 12**0.5, rtol=0.1)  # std of uniform points
+    endless = DrawFourier.of(Box.of(jnp.inf, 2), ACTIONS, dim=8)
+    fitted = endless(jr.key(0), first_data(points))
+    np.testing.assert_allclose(fitted.units, points.std(0), rtol=0.25)  # 500 of the 40 rows, none of the padding
+    assert np.isfinite(fitted.frequencies).all()
+    nothing = eqx.tree_at(lambda t: t.valid, first_data(points), jnp.zeros(80, bool))
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(endless(jr.key(0), nothing)))
+
+
+def test_the_weight_of_actions_in_a_fourier_draw(points):
+    draws = [DrawFourier.of(STATES, ACTIONS, dim=8, action_weight=w, bandwidth=1.0) for w in (1.0, 0.2)]
+    one, light = (draw(jr.key(0), first_data(points)) for draw in draws)
+    np.testing.assert_array_equal(one.frequencies, light.frequencies)
+    np.testing.assert_allclose(light.units / one.units, [1, 1, 5], rtol=1e-6)
 
 
 @pytest.mark.parametrize("dim", [0, 1, 7])

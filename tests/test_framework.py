@@ -12,11 +12,11 @@ import pytest
 
 from pcmlp import framework
 from pcmlp.features import OneHot
-from pcmlp.framework import PCMLP, learn, start
+from pcmlp.framework import PCMLP, example_row, learn, start
 from pcmlp.models import Tabular
 from pcmlp.planners.value_iteration import ValueIteration
 from pcmlp.tasks.finite import CombinationLock, LowRank, TabularTransition, start_at_zero
-from pcmlp.types import MDP, ConfigError, Finite, never
+from pcmlp.types import MDP, Box, ConfigError, Finite, never
 from pcmlp.world import JaxWorld
 
 HORIZON, ACTIONS, SEEDS, ITERATIONS = 6, 3, 3, 50
@@ -240,6 +240,17 @@ def test_fit_samples_of_whole_episodes():
     learner = eqx.filter_eval_shape(start, KEYS, algo)
     rows, _ = eqx.filter_eval_shape(lambda k, p: algo.world.collect(k, p, CLOCK + 1), KEYS, learner.policy)
     assert learner.replay.data.state.shape == rows.state.shape == (SEEDS, 2 * CLOCK)
+
+
+def test_an_example_is_finite_where_a_space_has_no_bounds():
+    most = float(np.finfo(np.float32).max)
+    states = Box(jnp.array([-jnp.inf, 0.0, -most, 2.0]), jnp.array([jnp.inf, jnp.inf, most, 3.0]))
+    row = example_row(JaxWorld(LOCK.world.mdp, states, Finite(2)))
+    assert row.state.shape == (1, 4)
+    assert np.isfinite(row.state).all()
+    assert 2 <= float(row.state[0, 3]) <= 3
+    assert row.action.dtype == jnp.int32
+    assert not np.asarray(row.valid).any()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pcmlp.bonus import elliptical_bonus, second_moment
-from pcmlp.features import RandomNetwork, check_norm, feature_dim
+from pcmlp.features import DrawRandomNetwork, RandomNetwork, check_norm, feature_dim
 from pcmlp.features.checks import largest_norm
 from pcmlp.types import Box, ConfigError, Transitions
 
@@ -156,10 +156,27 @@ def test_phi_is_frozen_and_seeds_differ():
         alone.normaliser = made.normaliser
 
 
-def test_bad_input():
+def test_a_draw_is_over_the_boxes_where_they_are_bounded_and_else_over_the_first_data(features):
+    most = float(np.finfo(np.float32).max)
     endless = Box(jnp.array([-jnp.inf, -1.0]), jnp.array([jnp.inf, 1.0]))
-    with pytest.raises(ConfigError, match="has no bound"):
-        RandomNetwork.of(jr.key(0), endless, ACTIONS)
+    for states, name in ((STATES, "of"), (endless, "fitted"), (Box.of(most, 2), "fitted")):
+        drawn = eqx.filter_jit(DrawRandomNetwork.of(states, ACTIONS, sizes=SIZES))(jr.key(0), DATA)
+        for x, y in zip(jax.tree.leaves(drawn), jax.tree.leaves(features[name]), strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+
+
+def test_the_weight_of_actions(features):
+    """Of weight 0.2, the whole range of an action changes phi as little as a fifth of it did."""
+    light = DrawRandomNetwork.of(STATES, ACTIONS, sizes=SIZES, action_weight=0.2)(jr.key(0), DATA)
+    for name, phi in (("of", light), ("fitted", fitted(jr.key(0), DATA, action_weight=0.2))):
+        heavy = features[name]
+        s, middle = DATA.state[0], heavy.normaliser.mean[2:]
+        here, there = (heavy(s, middle + 0.2 * a) / heavy.scale for a in (-1.0, 1.0))
+        for a, value in ((-1.0, here), (1.0, there)):
+            np.testing.assert_allclose(phi(s, middle + a) / phi.scale, value, rtol=1e-4, atol=1e-4)
+
+
+def test_bad_input():
     with pytest.raises(ConfigError, match="features.sizes"):
         RandomNetwork.of(jr.key(0), STATES, ACTIONS, sizes=())
     with pytest.raises(ConfigError, match="features.norm=2"):

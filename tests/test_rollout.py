@@ -111,6 +111,22 @@ def test_stream_without_ends_is_one_episode(clock_policy):
     np.testing.assert_array_equal(steps.last, np.arange(8) == 7)
 
 
+def test_a_walk_goes_on_where_it_was_left(clock_policy):
+    """State, the policy's memory and the clock of the episode are carried over; the cut is marked."""
+    walk = eqx.filter_jit(rollout.walk)
+    place, first = walk(jr.key(0), ENDLESS, clock_policy, rollout.begin(jnp.array(0), clock_policy), 3)
+    place, second = walk(jr.key(1), ENDLESS, clock_policy, place, 7)
+    np.testing.assert_array_equal(first.state, [0, 1, 2])
+    np.testing.assert_array_equal(second.state, [3, 4, 5, 6, 7, 0, 1])
+    np.testing.assert_array_equal(second.action, second.state)
+    np.testing.assert_array_equal(first.last, [0, 0, 1])
+    np.testing.assert_array_equal(second.last, [0, 0, 0, 0, 1, 0, 1])  # the horizon of 8, and the cut
+    assert (int(place.state), int(place.memory), int(place.clock)) == (2, 2, 2)
+    again, parts = walk(jr.key(0), ENDLESS, clock_policy, rollout.begin(jnp.array(0), clock_policy), 3, 2)
+    np.testing.assert_array_equal(parts.reward, first.reward)  # rewards in blocks that do not fit exactly
+    assert int(again.clock) == 3
+
+
 def test_first_episode_leaves_out_what_follows(clock_policy):
     steps = rollout.first_episode(stream(jr.key(0), ENDING, clock_policy, 8))
     np.testing.assert_array_equal(steps.valid, np.arange(8) < 3)
@@ -137,7 +153,7 @@ def test_draw_after_the_end_costs_the_episode_and_is_not_valid(clock_policy):
 
 def test_draw_is_from_the_exact_occupancy(mdp, policy):
     rows, _ = many(rollout.draw, jr.key(3), mdp, policy)
-    exact = np.asarray(finite.occupancy(mdp, policy.probabilities())).mean(0).ravel()  # d_pi
+    exact = np.asarray(finite.occupancy(mdp, policy.probabilities()), np.float64).mean(0).ravel()  # d_pi
     pair = np.asarray(rows.state * ACTIONS + rows.action)[:, 0]
     counts = np.bincount(pair[np.asarray(rows.valid)[:, 0]], minlength=STATES * ACTIONS)
     lost = 1 - exact.sum()

@@ -84,6 +84,29 @@ def test_it_is_traced_once(planned):
     assert count == once
 
 
+def test_streams_go_on_from_update_to_update(planned):
+    """Their clocks are spread over the horizon, so at every step a few of them begin anew."""
+    (policy, *_), _ = planned
+    short = TRPO(STATES, ACTIONS, updates=1, streams=HORIZON, length=4, value_batch=8, value_epochs=1)
+    places = short.places(jr.key(0), MDP_, policy)
+    np.testing.assert_array_equal(places.clock, np.arange(HORIZON))
+    assert (np.abs(places.state) <= 1.0).all()
+    _, after, _ = eqx.filter_jit(short.update)(jr.key(1), MDP_, policy, places)
+    np.testing.assert_array_equal(after.clock, (np.arange(HORIZON) + 4) % HORIZON)
+
+
+def test_a_batch_of_more_than_there_is_is_all_there_is(planned):
+    (policy, *_), _ = planned
+    x, target = jr.normal(jr.key(0), (30, 1)), jr.normal(jr.key(1), (30,))
+    small, large = (
+        eqx.filter_jit(TRPO(STATES, ACTIONS, value_batch=n, value_epochs=1).fit_value)(jr.key(2), policy, x, target)
+        for n in (30, 256)
+    )
+    assert np.isfinite(large[2])
+    for was, now in zip(jax.tree.leaves(small), jax.tree.leaves(large), strict=True):
+        np.testing.assert_array_equal(was, now)
+
+
 def test_actions_cover_the_range_and_controls_invert_them():
     policy = PLANNER.init(jr.key(0), MDP_)
     _, mean = policy.deterministic()(jr.key(0), (), jnp.zeros(1))
