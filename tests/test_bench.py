@@ -4,7 +4,6 @@ import json
 import subprocess
 from pathlib import Path
 
-import jax
 import pytest
 
 from pcmlp import bench
@@ -12,7 +11,7 @@ from pcmlp.bench import rounds, solved
 from pcmlp.types import ConfigError
 
 TINY = bench.Sizes(
-    net=(8, 8),
+    net=(8,),
     samples=200,
     model_steps=2,
     updates=2,
@@ -43,15 +42,6 @@ PROMISED = {
 }
 
 
-@pytest.fixture
-def quick_compiler():
-    """Nothing here is about speed."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
-@pytest.mark.usefixtures("quick_compiler")
 def test_the_file_holds_what_is_promised(tmp_path, capsys):
     out = tmp_path / "bench.json"
     assert bench.main(out, TINY) == 0
