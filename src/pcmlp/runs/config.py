@@ -61,6 +61,8 @@ def resolve_gymnasium(
     given = split_settings(settings)
     if given.get("preset", "ours") == "paper":
         raise ConfigError(f"preset=paper: the paper has no table for {name}; leave it out")
+    if of_task := [key for key in given if key.startswith("task.")]:
+        raise ConfigError(f"{of_task[0]}={given[of_task[0]]}: {name} is no task of ours; give horizon beside it")
     task = GymnasiumTask(name, horizon)
     config = _resolve(DeepConfig, task, algo, (seed,), steps, DEEP_PRESETS[algo], given)
     assert isinstance(config, DeepConfig)
