@@ -2,16 +2,18 @@
 
 import dataclasses
 
+import equinox as eqx
 import pytest
 
+from pcmlp.deep import Deep
 from pcmlp.runs.build import build
-from pcmlp.runs.config import from_json, resolve, to_json
-from pcmlp.runs.options import CEMOptions, FourierFeatures, MPPIOptions
-from pcmlp.runs.presets import ALGORITHMS, PRESETS, algorithms_for
+from pcmlp.runs.config import from_json, resolve, resolve_gymnasium, to_json
+from pcmlp.runs.options import CEMOptions, DeepConfig, FourierFeatures, MPPIOptions, NeuralModel
+from pcmlp.runs.presets import ALGORITHMS, PAPER_PRESETS, PRESETS, algorithms_for
 from pcmlp.tasks import TASKS
 from pcmlp.types import ConfigError
 
-LOCK = "combination-lock"
+LOCK, CAR = "combination-lock", "mountain-car"
 
 
 @pytest.mark.parametrize(("algo", "task"), PRESETS)
@@ -21,6 +23,23 @@ def test_every_preset_builds_and_survives_json(algo, task):
     built, inputs = build(config)
     assert inputs.num_iterations == config.num_iterations >= 1
     assert built.world is inputs.world
+
+
+@pytest.mark.parametrize(("algo", "task"), PAPER_PRESETS)
+def test_every_preset_of_the_paper_builds_and_survives_json(algo, task):
+    config = resolve(task, algo, settings=("preset=paper",))
+    assert from_json(to_json(config)) == config
+    assert config.steps == resolve(task, algo, settings=("preset=paper", "bonus_scale=0")).steps == 30_000
+    _, inputs = build(config)
+    assert inputs.num_iterations == config.num_iterations
+
+
+def test_the_paper_has_tables_for_deep_tasks_only():
+    with pytest.raises(ConfigError, match="preset=paper: the paper has no table for pcmlp-linear on combination-lock"):
+        resolve(LOCK, settings=("preset=paper",))
+    with pytest.raises(ConfigError, match="preset=papr: unknown; the nearest is paper"):
+        resolve(CAR, settings=("preset=papr",))
+    assert resolve(CAR).preset == "ours"
 
 
 def test_every_task_has_an_algorithm_and_every_algorithm_a_task():
@@ -144,6 +163,90 @@ def test_features_of_vectors_are_refused_on_a_finite_task(name):
 def test_a_finite_model_has_no_settings():
     with pytest.raises(ConfigError, match=r"model.method=sgd.*leave"):
         build(resolve(LOCK, settings=("model.method=sgd",)))
+
+
+def test_settings_of_algorithm_2():
+    settings = ("model.sizes=64,32", "features.sizes=[8]", "reward_free=true", "replay_size=1e3", "planner.updates=7")
+    config = resolve(CAR, settings=settings)
+    assert isinstance(config, DeepConfig)
+    assert isinstance(config.model, NeuralModel)
+    assert (config.model.sizes, config.features.sizes) == ((64, 32), (8,))
+    assert (config.reward_free, config.replay_size, config.planner.updates) == (True, 1000, 7)
+    assert from_json(to_json(config)) == config
+    assert config.num_iterations == config.steps // 200
+    algo = build(config)[1]
+    assert isinstance(algo, Deep)
+    assert (algo.model.sizes, algo.features.sizes, algo.planner.updates, algo.reward_free) == ((64, 32), (8,), 7, True)
+
+
+def test_samples_of_a_policy_are_whole_episodes():
+    assert resolve(CAR, settings=("samples_per_policy=201",)).steps_per_iteration == 400
+    assert resolve(CAR, settings=("task.horizon=300",)).samples_per_policy == 300  # a preset has 200
+    assert resolve(CAR, settings=("samples_per_policy=none",)).samples_per_policy == 200
+
+
+def test_controls_change_numbers_and_no_shape():
+    on, off, no_bonus = (build(resolve(CAR, settings=s))[1] for s in ((), ("covariance=off",), ("bonus_scale=0",)))
+    assert (float(on.cover_weight), float(off.cover_weight), float(no_bonus.bonus_scale)) == (1.0, 0.0, 0.0)
+    assert eqx.filter(on, eqx.is_array, inverse=True) == eqx.filter(off, eqx.is_array, inverse=True)
+
+
+def test_an_environment_by_hand_has_the_presets_of_all_tasks():
+    config = resolve_gymnasium("Cart-v0", 50, "pcmlp-mppi", 3, 1000, ("rounds=4",))
+    assert (config.task_name, config.task.horizon, config.seeds, config.rounds) == ("gym:Cart-v0", 50, (3,), 4)
+    named = resolve(CAR, "pcmlp-mppi", settings=("rounds=4",))
+    assert (config.features, config.model, config.planner) == (named.features, named.model, named.planner)
+    for changes, line in (
+        ({"algo": "pcmlp-linear"}, "algo=pcmlp-linear: not made for any environment"),
+        ({"steps": 49}, "steps=49: less than one iteration"),
+        ({"settings": ("task.horizon=3",)}, "task.horizon=3: Cart-v0 is no task of ours"),
+        ({"settings": ("fit_samples=3",)}, "fit_samples=3: a setting of Algorithm 1"),
+        ({"settings": ("preset=paper",)}, "no table for Cart-v0"),
+    ):
+        how = {"algo": "pcmlp", "steps": 1000, "settings": (), **changes}
+        with pytest.raises(ConfigError, match=line):
+            resolve_gymnasium("Cart-v0", 50, how["algo"], 0, how["steps"], how["settings"])
+
+
+@pytest.mark.parametrize(
+    ("setting", "remedy"),
+    [
+        ("rounds=0", "1 or more"),
+        ("replay_size=199", "200"),
+        ("replay_starts=1.1", "from 0 to 1"),
+        ("margin=-1", "0 or more"),
+        ("reward_free=yes", "true or false"),
+        ("samples_per_policy=199", "one episode of 200"),
+        ("fit_samples=10", "Algorithm 1"),
+        ("draws=iid", "Algorithm 1"),
+        ("features.name=one-hot", "random-network or fourier"),
+        ("features.sizes=", "500,500"),
+        ("features.sizes=8,0", "500,500"),
+        ("features.sizes=8,x", "whole number"),
+        ("features.norm=2", "at most 1"),
+        ("features.action_weight=0", "above 0"),
+        ("features.dim=10", "fourier"),
+        ("model.name=knr", "neural"),
+        ("model.method=sgd", "knr"),
+        ("model.steps=0", "1 or more"),
+        ("model.rate=0", "above 0"),
+        ("model.decay=-1", "0 or more"),
+        ("planner.name=mppi", "trpo"),
+        ("planner.value_batch=4001", "at most 4000"),
+        ("planner.policy_sizes=0", "32,32"),
+        ("planner.discount=1.5", "from 0 to 1"),
+        ("planner.kl_bound=0", "above 0"),
+        ("planner.damping=-1", "0 or more"),
+        ("task.simulator=mujoco", "gymnasium"),
+    ],
+)
+def test_a_bad_setting_of_algorithm_2(setting, remedy):
+    with pytest.raises(ConfigError) as caught:
+        build(resolve(CAR, settings=(setting,)))
+    line = str(caught.value)
+    assert setting.split("=")[0] in line
+    assert remedy in line
+    assert "\n" not in line
 
 
 def test_seeds_are_some_different_numbers():
