@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from pcmlp.features import DrawFourier, Fourier, OneHot, Polynomial, Table, check_norm, feature_dim, median_bandwidth
+from pcmlp.features.cosine import cosine
 from pcmlp.features.polynomial import exponents
 from pcmlp.types import Box, ConfigError, Finite, Transitions
 
@@ -202,3 +203,11 @@ def test_large_or_undefined_norm_of_a_table_is_refused():
 def test_features_of_another_task_are_refused(features, states, actions):
     with pytest.raises(ConfigError, match=f"states of size {states.size} and actions of size {actions.size}"):
         check_norm(features, states, actions)
+
+
+def test_the_vectorised_cosine_is_one():
+    x = np.concatenate([np.linspace(-1000, 1000, 20_001), np.linspace(-8, 8, 4_001)]).astype(np.float32)
+    for quarters in (0, 1):
+        exact = np.cos(x.astype(np.float64) - quarters * np.pi / 2)
+        found = cosine(jnp.asarray(x), jnp.full(x.shape, quarters, int))
+        np.testing.assert_allclose(found, exact, atol=2e-7)

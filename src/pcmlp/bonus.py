@@ -45,19 +45,19 @@ class EllipticalBonus(eqx.Module):
     """b_n as a function of (s, a)."""
 
     features: Features
-    whitener: Float[Array, "d d"]  # L^-1
+    whitener: Float[Array, "d d"]  # L^-T: under `vmap` phi @ L^-T is one product, L^-1 @ phi makes copies as well
     scale: float | Float[Array, ""]  # c
     cap: float  # H
 
     def __call__(self, state: State, action: Action) -> Float[Array, ""]:
-        whitened = jnp.matmul(self.whitener, self.features(state, action), precision="highest")
+        whitened = jnp.matmul(self.features(state, action), self.whitener, precision="highest")
         return jnp.minimum(2.0 * self.scale * jnp.sqrt(jnp.sum(whitened**2)), self.cap)
 
 
 def elliptical_bonus(
     features: Features, covariance: Float[Array, "d d"], scale: float | Float[Array, ""], cap: float | int
 ) -> EllipticalBonus:
-    return EllipticalBonus(features, linalg.whitener(linalg.cholesky(covariance)), scale, float(cap))
+    return EllipticalBonus(features, linalg.whitener(linalg.cholesky(covariance)).T, scale, float(cap))
 
 
 def information_gain(covariance: Float[Array, "d d"], ridge: float | Float[Array, ""]) -> Float[Array, ""]:

@@ -30,13 +30,8 @@ def begin(state: State, policy: AbstractPolicy) -> Place:
     return Place(state, policy.init(), jnp.zeros((), int))
 
 
-def walk(
-    key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy, place: Place, steps: int, at_once: int | None = None
-) -> tuple[Place, Transitions]:
-    """`steps` steps from `place`; where the MDP or its horizon ends an episode the next one begins.
-
-    Rewards need no loop: a bonus is then one large product, or several, of `at_once` steps each, that fit into a cache.
-    """
+def walk(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy, place: Place, steps: int) -> tuple[Place, Transitions]:
+    """`steps` steps from `place`; where the MDP or its horizon ends an episode the next one begins."""
     # Random numbers and fresh starts are drawn for all steps at once: in the loop they would cost as much as a step.
     act_keys, move_keys, reset_keys = jax.vmap(lambda k: jr.split(k, 3), out_axes=1)(jr.split(key, steps))
     fresh = jax.vmap(mdp.initial)(reset_keys)
@@ -52,8 +47,7 @@ def walk(
         return after, (state, action, next_state, ended, last)
 
     place, (state, action, next_state, ended, last) = jax.lax.scan(step, place, (act_keys, move_keys, fresh))
-    rows = (state, action, next_state)
-    reward = jax.lax.map(lambda row: mdp.reward(*row), rows, batch_size=steps if at_once is None else at_once)
+    reward = jax.vmap(mdp.reward)(state, action, next_state)  # not step by step: a bonus is then one large product
     last = last.at[-1].set(True)
     return place, Transitions(state, action, reward, next_state, ended, last, jnp.ones(steps, bool))
 

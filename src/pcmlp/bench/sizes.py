@@ -13,8 +13,8 @@ class Sizes:
     samples: int = 2_000  # real steps the model is trained on
     model_steps: int = 100
     updates: int = 40
-    streams: int = 40
-    length: int = 100
+    streams: int = 80
+    length: int = 50
     seeds: tuple[int, ...] | None = None  # besides 1; none: 2, 4 on a CPU, 4, 16, 64 elsewhere
     squares: tuple[int, ...] | None = None  # of the products that show the peak; none: by the device
     small: Plans = (200, 30, (64, 64))  # of MPPI

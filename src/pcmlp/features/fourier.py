@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
+from pcmlp.features.cosine import cosine
 from pcmlp.types import Box, ConfigError, Transitions
 
 _POINTS = 500  # what the units and the bandwidth are read from
@@ -53,8 +54,9 @@ class Fourier(eqx.Module):
 
     def __call__(self, state: Float[Array, " s"], action: Float[Array, " a"]) -> Float[Array, " d"]:
         x = jnp.concatenate([state, action]) / self.units
-        angle = jnp.matmul(self.frequencies, x, precision="highest")
-        return jnp.concatenate([jnp.cos(angle), jnp.sin(angle)]) / jnp.sqrt(float(angle.shape[0]))
+        half = self.frequencies.shape[0]
+        angle = jnp.matmul(jnp.concatenate([self.frequencies, self.frequencies]), x, precision="highest")
+        return cosine(angle, jnp.arange(2 * half) // half) / jnp.sqrt(float(half))  # sin(y) = cos(y - pi/2)
 
 
 class DrawFourier(eqx.Module):

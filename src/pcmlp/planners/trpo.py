@@ -19,7 +19,6 @@ from pcmlp.rollout import Place, begin, walk
 from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Action, Box, Carry, Metrics, State, Transitions
 
 _CANDIDATES = 10  # steps that a line search tries, each half of the one before
-_ROWS = 160  # imagined steps whose bonus a CPU computes at once: their layers then stay in its cache
 _FISHER = 4  # one step in so many is in the Fisher matrix, which is an average
 _TINY = 1e-8
 
@@ -108,8 +107,7 @@ class TRPO(AbstractPlanner):
         roll_key, value_key = jr.split(key)
 
         # imagine
-        at_once = max(1, _ROWS // self.streams) if jax.default_backend() == "cpu" else self.length
-        run = jax.vmap(lambda k, place: walk(k, mdp, policy, place, self.length, at_once))
+        run = jax.vmap(lambda k, place: walk(k, mdp, policy, place, self.length))
         places, steps = run(jr.split(roll_key, self.streams), places)
 
         # advantages
