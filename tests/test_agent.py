@@ -1,5 +1,6 @@
 """The agent of a few lines: on an environment without bounds that was written by hand, and on a task by name."""
 
+import dataclasses
 import json
 
 import equinox as eqx
@@ -13,7 +14,11 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from pcmlp.agent import DeepPCMLP
-from pcmlp.types import ConfigError
+from pcmlp.runs.build import build_deep
+from pcmlp.runs.summary import CompileClock
+from pcmlp.runs.train import seed_keys
+from pcmlp.tasks.host import GymnasiumWorld
+from pcmlp.types import ConfigError, Task
 
 HORIZON, EACH = 10, 20  # steps of an episode and of an iteration
 OBSERVATION = np.array([0.3, -0.1], np.float32)
@@ -70,8 +75,11 @@ def same(ours, theirs):
     return all(np.array_equal(x, y) for x, y in pairs if eqx.is_array(x))
 
 
+def of_seed(tree, seed):
+    return jax.tree.map(lambda x: x[seed] if eqx.is_array(x) else x, tree)
+
+
 def finite(tree):
-    """But for bounds of spaces, which there may be none of."""
     return all(np.isfinite(x).all() for x in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)))
 
 
@@ -158,6 +166,48 @@ def test_a_callback_sees_every_iteration_and_stops(make, capsys):
     quiet = agent.learn(EACH + 7, callback=lambda agent, metrics: None)  # None does not stop; 7 steps are no iteration
     assert quiet.num_timesteps == 3 * EACH
     assert "learning" not in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def pair(agent):
+    """The agent's algorithm for its seed and another one, and their first iteration."""
+    config = dataclasses.replace(agent.config, seeds=(4, 3))
+    world = GymnasiumWorld.of(Cart, reward=at_one, horizon=HORIZON, seeds=2)
+    algo, keys = build_deep(config, Task(world))[1], seed_keys(config)
+    return algo, keys, algo.iterate(keys, algo.start(keys), 1)
+
+
+def test_seeds_together_as_alone(pair, make):
+    """The same random numbers, so the same samples; what a product over two seeds rounds differently is small."""
+    *_, (learner, metrics, samples, _) = pair
+    agent = make()
+    alone = agent.algo.iterate(agent.keys, agent.learner, 1)
+    assert same(of_seed(samples, 1), of_seed(alone.samples, 0))
+    assert not same(of_seed(samples, 1), of_seed(samples, 0))
+    assert int(learner.env_steps[1]) == int(alone.learner.env_steps[0]) == EACH
+    ours, theirs = of_seed((learner, metrics), 1), of_seed((alone.learner, alone.metrics), 0)
+    # of what was lost in rounding, nothing is the same
+    ours, theirs = (eqx.tree_at(lambda t: t[0].rounding, both, jnp.zeros(())) for both in (ours, theirs))
+    arrays = (jax.tree.leaves(eqx.filter(both, eqx.is_inexact_array)) for both in (ours, theirs))
+    for x, y in zip(*arrays, strict=True):
+        scale = np.abs(y, where=np.isfinite(y), out=np.ones(y.shape)).max(initial=0.0)
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5 * scale)
+
+
+def test_after_one_iteration_nothing_is_compiled(pair):
+    """Nor for another bonus, no covariance, or a longer run; and nothing becomes NaN."""
+    algo, keys, (learner, *_) = pair
+    with CompileClock() as clock:
+        for n in range(2, 6):
+            learner, metrics, *_ = algo.iterate(keys, learner, n)
+        for changes in ({"bonus_scale": 0.0}, {"cover_weight": 0.0}, {"bonus_scale": 100.0}):
+            changes = {name: jnp.float32(value) for name, value in changes.items()}
+            other = dataclasses.replace(algo, num_iterations=70, **changes)
+            changed = other.iterate(keys, other.start(keys), 1)
+            assert finite((numbers(changed.learner), changed.learner.policy.actor, changed.metrics))
+    assert clock.seconds == 0.0
+    assert finite((numbers(learner), learner.policy.actor, metrics))
+    np.testing.assert_array_equal(learner.env_steps, 5 * EACH)
 
 
 def test_mppi_remembers_its_plan(make, tiny):

@@ -1,4 +1,7 @@
-"""Algorithm 2 line by line, with a planner that writes down which MDP it was given; and whole, with TRPO."""
+"""Algorithm 2 line by line, with a planner that writes down which MDP it was given.
+
+Whole, with TRPO and MPPI, it is in test_agent.py.
+"""
 
 import dataclasses
 from collections import Counter
@@ -12,16 +15,11 @@ import pytest
 from jaxtyping import Array, Float, Int
 
 from pcmlp import deep
-from pcmlp.agent import DeepPCMLP
 from pcmlp.deep import Deep, bounds, imagination, imagined_starts, widened
 from pcmlp.features import DrawRandomNetwork
 from pcmlp.imagine import no_bonus
 from pcmlp.models import DrawNeural, Fitting
 from pcmlp.replay import Replay
-from pcmlp.runs.build import build
-from pcmlp.runs.config import resolve
-from pcmlp.runs.summary import CompileClock
-from pcmlp.runs.train import seed_keys
 from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Box, ConfigError, Transitions, never
 from pcmlp.world import JaxWorld
 
@@ -112,12 +110,12 @@ def spied(**changes):
     return Deep(WORLD, DRAW, model, Spy(), **(inputs | changes))
 
 
-def learn(algo, keys=KEYS, iterations=ITERATIONS):
-    """The first learner, and then what every iteration gave and how much had been traced by then."""
-    learner = algo.start(keys)
+def learn(algo, iterations=ITERATIONS):
+    """What every iteration gave and how much had been traced by then."""
+    learner = algo.start(KEYS)
     history = []
     for n in range(1, iterations + 1):
-        iteration = algo.iterate(keys, learner, n)
+        iteration = algo.iterate(KEYS, learner, n)
         learner = iteration.learner
         history.append((iteration, dict(TRACES)))
     return history
@@ -315,56 +313,6 @@ def test_where_reward_and_novelty_disagree(first):
     assert (deploying[:, right].max(1) < deploying[:, there].min(1)).all()
 
 
-# -- whole, with TRPO --------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def car(tiny_trpo):
-    config = resolve("mountain-car", "pcmlp", (0, 1), 5 * SAMPLES, ("task.horizon=10", *tiny_trpo))
-    return build(config)[1], seed_keys(config)
-
-
-@pytest.fixture(scope="module")
-def drives(car):
-    algo, keys = car
-    return learn(algo, keys, 1)[0][0], keys
-
-
-def numbers(tree):
-    return jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array))
-
-
-def test_after_one_iteration_nothing_is_compiled(car, drives):
-    """Nor for another bonus, no covariance, or a longer run; and nothing becomes NaN."""
-    algo, keys = car
-    learner = drives[0].learner
-    with CompileClock() as clock:
-        for n in range(2, ITERATIONS + 1):
-            learner, metrics, *_ = algo.iterate(keys, learner, n)
-        for changes in ({"bonus_scale": 0.0}, {"cover_weight": 0.0}, {"bonus_scale": 100.0}):
-            other = dataclasses.replace(
-                algo, num_iterations=70, **{name: jnp.float32(value) for name, value in changes.items()}
-            )
-            changed = learn(other, keys, 2)[-1][0]
-            assert all(np.isfinite(x).all() for x in numbers((changed.learner, changed.metrics)))
-    assert clock.seconds == 0.0
-    assert all(np.isfinite(x).all() for x in numbers((learner, metrics)))
-    np.testing.assert_array_equal(learner.env_steps, ITERATIONS * SAMPLES)
-
-
-def test_seeds_together_as_alone(drives, tiny_trpo):
-    """The same random numbers, so the same samples; what a product over two seeds rounds differently is small."""
-    (together, metrics, samples, _), keys = drives
-    agent = DeepPCMLP("mountain-car", horizon=HORIZON, seed=1, settings=tiny_trpo)
-    alone = agent.algo.iterate(agent.keys, agent.learner, 1)
-    assert same(of_seed(samples, 1), of_seed(alone.samples, 0))
-    assert int(together.env_steps[1]) == int(alone.learner.env_steps[0])
-    ours, theirs = of_seed((together, metrics), 1), of_seed((alone.learner, alone.metrics), 0)
-    ours, theirs = (eqx.tree_at(lambda t: t[0].rounding, both, None) for both in (ours, theirs))  # rounding differs
-    for x, y in zip(numbers(ours), numbers(theirs), strict=True):
-        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5 * max(1e-6, np.abs(y).max()))
-
-
 # -- the parts ---------------------------------------------------------------------------------------------------------
 
 
@@ -403,6 +351,17 @@ def test_bounds_are_what_is_possible_and_what_was_seen_with_a_margin():
     for margin in (0.0, 1.0):  # before anything was seen, all that is possible
         first = bounds(states, states, margin)
         np.testing.assert_array_equal([first.low, first.high], [states.low, states.high])
+
+
+@pytest.mark.parametrize("bounded", [0.0, 1.0])
+def test_bounds_can_be_switched_off(run, bounded):
+    def run_away(key, state, action):
+        return 100.0 * state
+
+    seen = of_seed(run[-1].learner.seen, 0)
+    mdp = imagination(spied(bounded=jnp.float32(bounded)), run_away, no_bonus, seen, jnp.zeros((1, 1)))
+    reached = float(mdp.transition(jr.key(0), jnp.array([-1.0]), jnp.zeros(1))[0])
+    assert reached >= -3.0 if bounded else reached == -100.0
 
 
 def test_seen_counts_both_ends_of_a_step_and_no_padding():

@@ -33,3 +33,10 @@ def test_the_cart_gets_to_its_goal(tmp_path):
 def test_and_rests_without_a_bonus(tmp_path):
     returns = final_returns(tmp_path, "knr-lds", "pcmlp-knr", 400, "bonus_scale=0")
     assert (returns < 0.25).all()
+
+
+@pytest.mark.parametrize(("settings", "success"), [((), 1.0), (("bonus_scale=0",), 0.0)], ids=["bonus", "no bonus"])
+def test_the_car_gets_out_of_its_valley_in_two_episodes_by_the_bonus_alone(tmp_path, settings, success):
+    summary = train(resolve("mountain-car", "pcmlp", SEEDS[:1], 400, settings), tmp_path / "run")
+    assert summary["seeds"][0]["env_steps"] == 400
+    assert summary["seeds"][0]["final_success"] == pytest.approx(success, abs=0.05)
