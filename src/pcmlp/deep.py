@@ -1,8 +1,8 @@
 """Algorithm 2, Deep PC-MLP (paper: section 6), a statement for each of its lines.
 
 Neural dynamics in place of a class with a theorem, a replay buffer in place of fresh samples from the policy cover,
-TRPO or MPPI in place of a planning oracle. `improve` is a stage: pure, compiled once, vmapped over seeds. In each
-stage model and planner are updated in turn, `rounds` times (paper: after Luo et al. 2018).
+TRPO or MPPI in place of a planning oracle. `improve` is a stage: pure, compiled once for all seeds. In each stage model
+and planner are updated in turn, `rounds` times (paper: after Luo et al. 2018).
 
 paper: one policy, which explores and is evaluated / here: that one, and one to deploy, planned in the same model for
 the reward alone, which starts from the exploring one and takes no samples.
@@ -204,7 +204,26 @@ def improve(
 
 
 _start = eqx.filter_jit(eqx.filter_vmap(start, in_axes=(0, None)))
-_improve = eqx.filter_jit(eqx.filter_vmap(improve, in_axes=(0, None, eqx.if_array(0), eqx.if_array(0), None)))
+
+
+@eqx.filter_jit
+def _improve(
+    keys: Key[Array, " seeds"], algo: Deep, learner: DeepLearner, samples: Transitions, n: Int[Array, ""]
+) -> tuple[DeepLearner, dict[str, Float[Array, " seeds"]]]:
+    """All seeds in one program: side by side on a GPU, which one seed does not fill; one after another on a CPU, whose
+    products of several seeds' matrices take longer than the same products alone."""
+    if jax.default_backend() != "cpu":
+        over_seeds = eqx.filter_vmap(improve, in_axes=(0, None, eqx.if_array(0), eqx.if_array(0), None))
+        return over_seeds(keys, algo, learner, samples, n)
+    arrays, rest = eqx.partition(learner, eqx.is_array)
+
+    def of_a_seed(inputs):
+        key, arrays, samples = inputs
+        learner, metrics = improve(key, algo, eqx.combine(arrays, rest), samples, n)
+        return eqx.filter(learner, eqx.is_array), metrics
+
+    arrays, metrics = jax.lax.map(of_a_seed, (keys, arrays, samples))
+    return eqx.combine(arrays, rest), metrics
 
 
 def imagination(algo: Deep, model: Callable, bonus: Callable, seen: Box, starts: Float[Array, "n s"]) -> MDP:
