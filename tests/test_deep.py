@@ -158,6 +158,15 @@ def test_a_stage_is_traced_once():
     assert dict(TRACES) == after[0]
 
 
+def test_seeds_side_by_side_as_one_after_another(first, run):
+    """A GPU does the former, a CPU the latter."""
+    side_by_side = eqx.filter_vmap(deep.improve, in_axes=(0, None, eqx.if_array(0), eqx.if_array(0), None))
+    learner, metrics = eqx.filter_jit(side_by_side)(KEYS, spied().stage(), first, run[0].samples, jnp.array(1))
+    ours, theirs = (jax.tree.leaves(eqx.filter(x, eqx.is_array)) for x in ((learner, metrics), run[0][:2]))
+    for x, y in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5 * max(1.0, float(np.abs(y).max())))
+
+
 def test_a_stage_returns_what_it_was_given(first, run):
     """Shapes and types, weak ones too, or the second iteration would compile again."""
 

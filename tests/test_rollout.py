@@ -122,9 +122,6 @@ def test_a_walk_goes_on_where_it_was_left(clock_policy):
     np.testing.assert_array_equal(first.last, [0, 0, 1])
     np.testing.assert_array_equal(second.last, [0, 0, 0, 0, 1, 0, 1])  # the horizon of 8, and the cut
     assert (int(place.state), int(place.memory), int(place.clock)) == (2, 2, 2)
-    again, parts = walk(jr.key(0), ENDLESS, clock_policy, rollout.begin(jnp.array(0), clock_policy), 3, 2)
-    np.testing.assert_array_equal(parts.reward, first.reward)  # rewards in blocks that do not fit exactly
-    assert int(again.clock) == 3
 
 
 def test_first_episode_leaves_out_what_follows(clock_policy):

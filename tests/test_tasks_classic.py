@@ -254,7 +254,7 @@ def test_bang_bang_on_mountain_car(power, expected):
 
 def test_acrobot_can_be_swung_up():
     found = returns(ACROBOT, 4, power=-1.0)  # against the first link's rate
-    assert (found >= ACROBOT.success_return).all()
+    assert (found >= ACROBOT.success_return).mean() > 0.95  # it is chaotic: of a few starts the last bit decides
     assert 85 < found.mean() < 95
 
 

@@ -175,10 +175,24 @@ def test_fisher_product_is_the_hessian_of_the_divergence():
     def divergence(theta):
         return jnp.mean(jax.vmap(lambda s, g: g.kl(unravel(theta)(s)))(x, old))
 
-    hessian = jax.hessian(divergence)(theta)
-    product = PLANNER.fisher_product(theta, unravel, x)
-    columns = jax.vmap(product)(jnp.eye(theta.shape[0]))
+    hessian = jax.jit(jax.hessian(divergence))(theta)
+    product = jax.jit(lambda theta, v: PLANNER.fisher_product(theta, unravel, x)(v))
+    columns = jax.vmap(lambda v: product(theta, v))(jnp.eye(theta.shape[0]))
     np.testing.assert_allclose(columns - PLANNER.damping * jnp.eye(theta.shape[0]), hessian, rtol=1e-3, atol=1e-4)
+
+
+def test_seeds_side_by_side_as_alone():
+    """Of two searches along a line one may end before the other; neither changes the other."""
+    heads = eqx.filter_vmap(lambda k: GaussianHead.of(k, 1, 1, sizes=(4,)))(jr.split(jr.key(0), 2))
+    x, u = jr.normal(jr.key(1), (2, 50, 1)), jr.normal(jr.key(2), (2, 50, 1))
+    weight = jnp.stack([u[0, :, 0], -(u[1, :, 0] ** 4)])
+    step = TRPO(STATES, ACTIONS, kl_bound=0.5, damping=0.0).natural_step
+    together = eqx.filter_jit(eqx.filter_vmap(step))(heads, x, u, weight)
+    for i in range(2):
+        alone = eqx.filter_jit(step)(jax.tree.map(lambda w, i=i: w[i], heads), x[i], u[i], weight[i])
+        for ours, theirs in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
+            np.testing.assert_allclose(ours[i], theirs, rtol=1e-4, atol=1e-5)
+    assert not np.isclose(together[1][0], together[1][1], rtol=0.1)
 
 
 def test_a_useless_direction_changes_nothing():
