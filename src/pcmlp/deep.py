@@ -91,6 +91,7 @@ class Deep(AbstractAlgorithm):
 
     def iterate(self, keys: Key[Array, " seeds"], learner: AbstractLearner, n: int) -> Iteration:
         """Iteration n of all seeds: draw, then improve."""
+        assert isinstance(learner, DeepLearner)
         draw_keys = jax.vmap(lambda k: jr.fold_in(jr.fold_in(k, n), 0))(keys)
         samples, walked = self.world.collect(draw_keys, learner.policy, self.samples_per_policy)  # line 5
         learner, metrics = _improve(keys, self.stage(), learner, samples, jnp.array(n))
