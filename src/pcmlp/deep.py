@@ -11,13 +11,13 @@ the reward alone, which starts from the exploring one and takes no samples.
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key, PyTree
 
 from pcmlp.bonus import EllipticalBonus, accumulate, elliptical_bonus, information_gain, second_moment
 from pcmlp.framework import example_row
@@ -168,17 +168,13 @@ def improve(
     seen = widened(learner.seen, samples)
     starts = imagined_starts(start_key, algo, replay)
 
-    def one_round(carry, round_key):
+    def alternate(carry, round_key):
         model, policy = eqx.combine(carry, rest)
-        fit_key, plan_key = jr.split(round_key)
-        model, fit_metrics = model.train(fit_key, replay)  # line 9: C steps of SGD
-        policy, plan_metrics = algo.planner.plan(
-            plan_key, imagination(algo, model, bonus, seen, starts), policy
-        )  # line 11
-        return eqx.filter((model, policy), eqx.is_array), {**fit_metrics, **plan_metrics}
+        model, policy, metrics = one_round(round_key, algo, model, policy, replay, bonus, seen, starts)
+        return eqx.filter((model, policy), eqx.is_array), metrics
 
     carry, rest = eqx.partition((learner.model, learner.policy), eqx.is_array)
-    carry, metrics = jax.lax.scan(one_round, carry, jr.split(round_key, algo.rounds))
+    carry, metrics = jax.lax.scan(alternate, carry, jr.split(round_key, algo.rounds))  # lines 9 and 11, in turn
     model, policy = eqx.combine(carry, rest)
     # beyond the paper: the policy to deploy
     deploying, _ = algo.planner.plan(deploy_key, imagination(algo, model, no_bonus, seen, starts), policy)
@@ -207,24 +203,44 @@ def improve(
 _start = eqx.filter_jit(eqx.filter_vmap(start, in_axes=(0, None)))
 
 
+def one_round(
+    key: Key[Array, ""],
+    algo: Deep,
+    model: Any,
+    policy: AbstractPolicy,
+    replay: Replay,
+    bonus: EllipticalBonus,
+    seen: Box,
+    starts: Float[Array, "n s"],
+) -> tuple[Any, AbstractPolicy, Metrics]:
+    fit_key, plan_key = jr.split(key)
+    model, fit_metrics = model.train(fit_key, replay)  # line 9: C steps of SGD
+    imagined = imagination(algo, model, bonus, seen, starts)
+    policy, plan_metrics = algo.planner.plan(plan_key, imagined, policy)  # line 11
+    return model, policy, {**fit_metrics, **plan_metrics}
+
+
+def over_seeds(function: Callable, *inputs: PyTree) -> Any:
+    """function(*inputs) for each seed, the leading axis of every array: side by side on a GPU, which one seed does not
+    fill; one after another on a CPU, whose products of several seeds' matrices take longer than the same products
+    alone. What is not an array must come out as it is for one seed."""
+    arrays, rest = eqx.partition(inputs, eqx.is_array)
+    fixed = []
+
+    def of_a_seed(arrays):
+        out, static = eqx.partition(function(*eqx.combine(arrays, rest)), eqx.is_array)
+        fixed[:] = [static]
+        return out
+
+    mapped = jax.lax.map(of_a_seed, arrays) if jax.default_backend() == "cpu" else jax.vmap(of_a_seed)(arrays)
+    return eqx.combine(mapped, fixed[0])
+
+
 @eqx.filter_jit
 def _improve(
     keys: Key[Array, " seeds"], algo: Deep, learner: DeepLearner, samples: Transitions, n: Int[Array, ""]
 ) -> tuple[DeepLearner, dict[str, Float[Array, " seeds"]]]:
-    """All seeds in one program: side by side on a GPU, which one seed does not fill; one after another on a CPU, whose
-    products of several seeds' matrices take longer than the same products alone."""
-    if jax.default_backend() != "cpu":
-        over_seeds = eqx.filter_vmap(improve, in_axes=(0, None, eqx.if_array(0), eqx.if_array(0), None))
-        return over_seeds(keys, algo, learner, samples, n)
-    arrays, rest = eqx.partition(learner, eqx.is_array)
-
-    def of_a_seed(inputs):
-        key, arrays, samples = inputs
-        learner, metrics = improve(key, algo, eqx.combine(arrays, rest), samples, n)
-        return eqx.filter(learner, eqx.is_array), metrics
-
-    arrays, metrics = jax.lax.map(of_a_seed, (keys, arrays, samples))
-    return eqx.combine(arrays, rest), metrics
+    return over_seeds(lambda key, learner, samples: improve(key, algo, learner, samples, n), keys, learner, samples)
 
 
 def imagination(algo: Deep, model: Callable, bonus: Callable, seen: Box, starts: Float[Array, "n s"]) -> MDP:

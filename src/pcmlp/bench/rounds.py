@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Key
 from pcmlp.bench.clock import compiled, times_of
 from pcmlp.bench.sizes import Sizes
 from pcmlp.bonus import EllipticalBonus, elliptical_bonus, second_moment
-from pcmlp.deep import Deep, DeepLearner, imagination, widened
+from pcmlp.deep import Deep, DeepLearner, imagination, imagined_starts, one_round, over_seeds, widened
 from pcmlp.features import DrawRandomNetwork
 from pcmlp.imagine import no_bonus
 from pcmlp.models import DrawNeural, Fitting, Neural
@@ -22,8 +22,6 @@ from pcmlp.replay import Replay
 from pcmlp.rollout import walk
 from pcmlp.tasks.classic import MountainCar
 from pcmlp.types import Box, Transitions
-
-_STARTS = 1024
 
 
 def paper_round(sizes: Sizes) -> Deep:
@@ -57,7 +55,7 @@ def stage_of(key: Key[Array, ""], algo: Deep, learner: DeepLearner, samples: Tra
     covariance = learner.covariance + second_moment(learner.features, samples)
     bonus = elliptical_bonus(learner.features, covariance, algo.bonus_scale, algo.world.mdp.horizon)
     replay = learner.replay.add(samples)
-    starts = replay.windows(key, _STARTS, 1).state[:, 0]
+    starts = imagined_starts(key, algo, replay)
     assert isinstance(learner.model, Neural)
     assert isinstance(learner.policy, ActorCritic)
     return Stage(learner.model, learner.policy, bonus, replay, widened(learner.seen, samples), starts)
@@ -71,17 +69,13 @@ def stages(algo: Deep, seeds: int) -> tuple[Key[Array, " seeds"], Stage]:
     return keys, eqx.filter_jit(prepare)(keys, algo, learner, samples)
 
 
-def one_round(key: Key[Array, ""], algo: Deep, stage: Stage) -> tuple[eqx.Module, eqx.Module]:
-    """Lines 9 and 11 of Algorithm 2, once."""
-    fit_key, plan_key = jr.split(key)
-    model, _ = stage.model.train(fit_key, stage.replay)
-    mdp = imagination(algo, model, stage.bonus, stage.seen, stage.starts)
-    policy, _ = algo.planner.plan(plan_key, mdp, stage.policy)
-    return model, policy
-
-
 def round_seconds(algo: Deep, keys: Key[Array, " seeds"], stage: Stage, repeats: int) -> list[float]:
-    run = eqx.filter_vmap(one_round, in_axes=(0, None, eqx.if_array(0)))
+    def run(keys: Key[Array, " seeds"], algo: Deep, stage: Stage):
+        def of_a_seed(key: Key[Array, ""], stage: Stage):
+            return one_round(key, algo, stage.model, stage.policy, stage.replay, stage.bonus, stage.seen, stage.starts)
+
+        return over_seeds(of_a_seed, keys, stage)
+
     return times_of(compiled(run, keys, algo, stage), repeats=repeats)
 
 
