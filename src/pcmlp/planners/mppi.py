@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
 
 from pcmlp.planners.shooting import AbstractShooter, Plan, correlation_factor, plan_returns, whitened
 from pcmlp.types import MDP, Box, State
@@ -24,21 +24,29 @@ class MPPI(AbstractShooter):
     noise_cov: float = 0.3  # Sigma = noise_cov I, in units of half the action range
     # paper: independent noise / here: correlated in time if asked, so that a plan can be pushed one way for a while
     correlation: float = 0.0  # of the noise at two consecutive steps, in [0, 1)
+    # paper: as much noise in every plan / here: from `least_noise` of it to all of it, in equal ratios, if asked. What
+    # mends a good plan where the model was a little wrong is small; what finds one is large.
+    least_noise: float = 1.0
     particles: int = eqx.field(static=True, default=1)
 
     def refine(self, key: Key[Array, ""], mdp: MDP, state: State, plan: Plan) -> Plan:
         noise_key, return_key = jr.split(key)
-        white = jr.normal(noise_key, (self.num_plans, *plan.shape))
+        white = jax.vmap(jnp.multiply)(self.scales(), jr.normal(noise_key, (self.num_plans, *plan.shape)))
         noise = jax.vmap(self.coloured)(white)
-        plans = jax.vmap(lambda e: plan + e)(noise)
+        plans = jax.vmap(jax.vmap(self.actions.clip))(jax.vmap(lambda e: plan + e)(noise))
         returns = plan_returns(return_key, mdp, state, plans, self.actions, self.particles)
         # a^T Sigma^-1 e, with both whitened
         cost = -returns + self.temperature * jnp.einsum("ta,nta->n", self.whitened(plan), white)
         weight = jax.nn.softmax(-cost / self.temperature)
-        return jax.vmap(self.actions.clip)(plan + jnp.einsum("n,nta->ta", weight, noise))
+        # paper: a_t + sum_k w_k e_t^k / here: of what the noise does, not of what it asks of an actuator
+        return jnp.einsum("n,nta->ta", weight, plans)
 
     def random_plan(self, key: Key[Array, ""]) -> Plan:
         return self.coloured(jr.normal(key, (self.plan_length, self.actions.size)))
+
+    def scales(self) -> Float[Array, " n"]:
+        """Of each plan's noise."""
+        return self.least_noise ** jnp.linspace(1.0, 0.0, self.num_plans)
 
     def coloured(self, white: Plan) -> Plan:
         """Independent unit noise into noise of covariance Sigma, correlated in time."""

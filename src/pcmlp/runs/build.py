@@ -220,6 +220,7 @@ def build_planner(config: RunConfig, world: AbstractWorld) -> AbstractPlanner:
             temperature=options.temperature,
             noise_cov=options.noise_cov,
             correlation=options.correlation,
+            least_noise=options.least_noise,
             particles=options.particles,
         )
     return Shooting(shooter, warmup=options.warmup, restarts=options.restarts)

@@ -84,6 +84,7 @@ class MPPIOptions:
     temperature: float = 0.2
     noise_cov: float = 0.3
     correlation: float = 0.0  # of the noise at consecutive steps
+    least_noise: float = 1.0  # of a plan, as a share of the most; below 1 plans differ in how much they have
     particles: int = 1
     warmup: int = 10
     restarts: int = 0

@@ -148,6 +148,8 @@ def _planner(config: RunConfig) -> Iterator[Check]:
     else:
         yield "planner.temperature", plan.temperature, plan.temperature > 0, "give a number above 0"
         yield "planner.noise_cov", plan.noise_cov, plan.noise_cov > 0, "give a number above 0"
+        share = 0 < plan.least_noise <= 1
+        yield "planner.least_noise", plan.least_noise, share, "give a number above 0 and at most 1"
 
 
 def _check_budget(config: RunConfig) -> None:
