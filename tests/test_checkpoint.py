@@ -182,7 +182,7 @@ def test_a_damaged_manifest_is_refused(cut):
     text = manifest.read_text()
     for damaged, match in (
         (text[:40], "truncated or edited"),
-        (text.replace('"evaluations": ', '"evaluations": 1'), "edited"),
+        (text.replace('"judged_episodes": ', '"judged_episodes": 1'), "edited"),
         (text.replace('"format": 1', '"format": 2'), "of format 2"),
         ("[]", "edited"),
     ):

@@ -93,10 +93,10 @@ def test_nothing_is_evaluated_twice():
             return jnp.zeros((2, episodes))
 
     judge = Judge.__new__(Judge)  # a world that only counts is none for the type checker
-    judge.__dict__.update(world=World(), keys=None, episodes=3, evaluations=0, _judged=None)
+    judge.__dict__.update(world=World(), keys=None, episodes=3, judged_episodes=0, _judged=None)
     for bound, count in ((1.0, 1), (1.0, 1), (2.0, 2), (1.0, 3)):
         assert judge.returns(UniformPolicy(Box.of(bound, 2))).shape == (2, 3)
-        assert judge.evaluations == count
+        assert judge.judged_episodes == 3 * count
 
 
 def test_scores():

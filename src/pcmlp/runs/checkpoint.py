@@ -33,7 +33,7 @@ class Facts:
     config_sha256: str  # of everything but `steps`, which may grow
     wall_s: float  # so far
     compile_s: float
-    evaluations: int
+    judged_episodes: int
     device: str
     versions: dict[str, str]
 

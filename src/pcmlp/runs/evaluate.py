@@ -33,7 +33,7 @@ class Judge:
     world: AbstractWorld
     keys: Array
     episodes: int
-    evaluations: int = 0
+    judged_episodes: int = 0  # of each seed
     _judged: dict[str, np.ndarray] | None = None
     _returns: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
 
@@ -43,7 +43,7 @@ class Judge:
         if self._judged is None or any(not np.array_equal(arrays[name], old) for name, old in self._judged.items()):
             self._returns = np.asarray(self.world.evaluate(self.keys, policies, self.episodes))
             self._judged = arrays
-            self.evaluations += 1
+            self.judged_episodes += self.episodes
         return self._returns
 
 

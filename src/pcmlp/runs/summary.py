@@ -42,7 +42,7 @@ def summarise(
     rows: Sequence[Row],
     wall_s: float,
     compile_s: float,
-    evaluations: int,
+    judged_episodes: int,
     command: str,
     finished: bool,
 ) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def summarise(
         "seeds": [of_seed(seed, [row for row in rows if row["seed"] == seed]) for seed in config.seeds],
         "wall_s": round(wall_s, 3),
         "compile_s": round(compile_s, 3),
-        "virtual_steps_per_s": virtual_steps_per_s(config, rows, evaluations, wall_s - compile_s),
+        "virtual_steps_per_s": virtual_steps_per_s(config, rows, judged_episodes, wall_s - compile_s),
         "device": device(),
         "versions": versions(),
     }
@@ -73,13 +73,13 @@ def of_seed(seed: int, rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def virtual_steps_per_s(config: RunConfig, rows: Sequence[Row], evaluations: int, seconds: float) -> float | None:
+def virtual_steps_per_s(config: RunConfig, rows: Sequence[Row], judged_episodes: int, seconds: float) -> float | None:
     """Imagined steps a second, planning, collecting and evaluating together; null where planning takes no samples."""
     per_action, per_plan = imagined_steps(config)
     if per_action == per_plan == 0 or not rows or seconds <= 0:
         return None
     seeds = len(config.seeds)
-    evaluated = evaluations * config.eval_episodes * config.task.horizon * seeds
+    evaluated = judged_episodes * config.task.horizon * seeds
     last = rows[-seeds:]
     actions = evaluated + sum(row["env_steps"] for row in last)
     plans = last[-1]["iteration"] * seeds

@@ -31,6 +31,8 @@ from pcmlp.runs.summary import CompileClock, device, summarise, versions
 from pcmlp.runs.tensorboard import Boards, open_boards
 from pcmlp.types import AbstractAlgorithm, AbstractLearner, AbstractPolicy, Task
 
+_FEWER = 5  # episodes that the deploying policy is judged by, for each of the exploring one's
+
 
 def train(
     config: RunConfig,
@@ -62,7 +64,7 @@ def train(
                 finished = run.loop(log, progress, asked)
         except (KeyboardInterrupt, BrokenPipeError):  # asked twice, or nobody reads our lines: this iteration is lost
             pass
-        summary = summarise(config, run.rows, run.wall_s, run.compile_s, run.evaluations, command, finished)
+        summary = summarise(config, run.rows, run.wall_s, run.compile_s, run.judged_episodes, command, finished)
         run.folder.write_summary(summary)
         if run.learner is not None:
             save_policies(run.folder.policy, deployed(run.learner), config.seeds)
@@ -125,10 +127,13 @@ class Run:
     _began: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
-        def judge() -> Judge:
-            return Judge(self.algo.world, evaluation_keys(self.keys), self.config.eval_episodes)
+        def judge(episodes: int) -> Judge:
+            return Judge(self.algo.world, evaluation_keys(self.keys), episodes)
 
-        self._judges = {"eval": judge()} | ({"explore": judge()} if self.algo.judges_exploring else {})
+        # The exploring policy is not what a run is for: a look at it is enough, and a planner's episodes are dear.
+        fewer = -(-self.config.eval_episodes // _FEWER)
+        self._judges = {"eval": judge(self.config.eval_episodes)}
+        self._judges |= {"explore": judge(fewer)} if self.algo.judges_exploring else {}
 
     @property
     def wall_s(self) -> float:
@@ -139,9 +144,9 @@ class Run:
         return self.compiling.seconds + (self._before.compile_s if self._before else 0.0)
 
     @property
-    def evaluations(self) -> int:
-        now = sum(judge.evaluations for judge in self._judges.values())
-        return now + (self._before.evaluations if self._before else 0)
+    def judged_episodes(self) -> int:
+        now = sum(judge.judged_episodes for judge in self._judges.values())
+        return now + (self._before.judged_episodes if self._before else 0)
 
     def take_up(self, point: Checkpoint | None) -> None:
         """Goes on from the checkpoint, or from nothing; what the folder has after it is done again."""
@@ -183,7 +188,7 @@ class Run:
             config_sha256=fingerprint(self.config),
             wall_s=round(self.wall_s, 3),
             compile_s=round(self.compile_s, 3),
-            evaluations=self.evaluations,
+            judged_episodes=self.judged_episodes,
             device=device(),
             versions=versions(),
         )
