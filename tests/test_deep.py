@@ -105,6 +105,7 @@ def spied(**changes):
         "samples_per_policy": SAMPLES,
         "replay_size": ROOM,
         "rounds": ROUNDS,
+        "fresh": False,
     }
     model = DrawNeural(1, 1, (16, 16), Fitting(steps=2, batch=8))
     return Deep(WORLD, DRAW, model, Spy(), **(inputs | changes))
@@ -250,6 +251,12 @@ def test_deploying_starts_from_this_iterations_exploring(run):
         np.testing.assert_array_equal(learner.policy.plans, np.full(SEEDS, n * ROUNDS))
         np.testing.assert_array_equal(learner.deploying.plans, learner.policy.plans + 1)
         assert same(learner.deployed(), learner.deploying)
+
+
+def test_an_exploring_policy_can_begin_anew():
+    for (learner, *_), _ in learn(spied(fresh=True), iterations=2):
+        np.testing.assert_array_equal(learner.policy.plans, np.full(SEEDS, ROUNDS))
+        np.testing.assert_array_equal(learner.deploying.plans, learner.policy.plans + 1)
 
 
 def test_both_plan_in_the_last_model_within_what_was_seen(run):

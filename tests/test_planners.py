@@ -197,6 +197,36 @@ def test_mppi_weights_are_those_of_the_pseudocode():
     np.testing.assert_allclose(updated, np.asarray(plan) + np.einsum("k,kta->ta", w, noise), rtol=1e-3, atol=1e-4)
 
 
+def test_noise_of_many_sizes_finds_the_goal_and_keeps_what_is_good():
+    """Where only a far goal pays, small noise cannot find it and large noise alone cannot keep a plan that has it."""
+
+    def pays(state, action, next_state):
+        return jnp.where(jnp.abs(next_state[0] - 3.0) < 0.05, 10.0, 0.0) - 1e-3 * jnp.sum(action**2)
+
+    mdp = MDP(lambda key: jnp.zeros(1), lambda key, s, a: s + a, pays, lambda s, a, n: jnp.array(False), 4)
+
+    def best(least: float, std: float) -> float:
+        shooter = MPPI(Box.of(1.0, 1), 64, 4, temperature=0.01, noise_cov=std**2, least_noise=least)
+        plan = jnp.zeros((4, 1))
+        for i in range(12):
+            plan = shooter.refine(jr.key(i), mdp, jnp.zeros(1), plan)
+        return float(plan_returns(jr.key(0), mdp, jnp.zeros(1), plan[None], Box.of(1.0, 1), 1)[0])
+
+    assert best(0.01, 5.0) > 9.0
+    assert best(1.0, 0.05) < 1.0
+    scales = MPPI(ACTIONS, num_plans=3, least_noise=0.01).scales()
+    np.testing.assert_allclose(scales, [0.01, 0.1, 1.0], rtol=1e-5)
+
+
+def test_a_plan_is_made_of_what_actuators_can_do():
+    """Noise of a hundred times the range: every action of the plan is a mean of clipped ones."""
+    shooter = MPPI(ACTIONS, num_plans=8, plan_length=4, noise_cov=1e4, temperature=1e6)
+    plan = np.asarray(shooter.refine(jr.key(1), system(4), START, jnp.zeros((4, 1))))
+    assert np.abs(plan).max() <= 5.0
+    # with weights all alike, a mean of plus and minus the bound: a quarter of the range apart
+    np.testing.assert_allclose(plan / 1.25, np.round(plan / 1.25), atol=0.1)
+
+
 def test_correlated_noise_has_unit_variance_and_the_asked_correlation():
     mix = np.asarray(correlation_factor(6, 0.7), np.float64)
     lag = np.abs(np.subtract.outer(np.arange(6), np.arange(6)))

@@ -144,7 +144,7 @@ def test_an_exploring_policy_has_columns_of_its_own(run, tmp_path, monkeypatch):
     metrics, without = read_metrics(tmp_path / "both"), read_metrics(run)
     assert set(metrics) - set(without) == {"explore_return_mean", "explore_return_std", "explore_success"}
     assert metrics["eval_return_mean"] == without["eval_return_mean"]
-    assert metrics["explore_return_mean"][:2] == metrics["eval_return_mean"][:2]
+    assert not any(metrics["explore_return_std"])  # one episode for four of the other
     assert metrics["explore_return_mean"] != metrics["eval_return_mean"]
 
 

@@ -62,6 +62,7 @@ class Deep(AbstractAlgorithm):
     replay_starts: Number = 0.2  # the share of imagined episodes that begin at a state of the replay
     margin: Number = 1.0  # how far imagined states may leave what was seen, in ranges of that
     bounded: Number = 1.0  # 0: imagined states may be anywhere, to measure what their bounds change
+    fresh: bool = eqx.field(static=True, default=True)  # whether a stage plans from a new policy, not from the last one
     reward_free: bool = eqx.field(static=True, default=False)  # explore for the bonus alone
     judges_exploring: ClassVar[bool] = True
 
@@ -109,7 +110,7 @@ class DeepLearner(AbstractLearner):
     deploying: AbstractPolicy
     covariance: Float[Array, "*seeds d d"]  # Sigma_n
     rounding: Float[Array, "*seeds d d"]  # what single precision has lost of it
-    model: eqx.Module  # P_theta
+    model: Any  # P_theta
     bonus: EllipticalBonus  # b_n
     replay: Replay  # D
     seen: Box  # the smallest box around every state so far
@@ -157,7 +158,7 @@ def improve(
     key: Key[Array, ""], algo: Deep, learner: DeepLearner, samples: Transitions, n: Int[Array, ""]
 ) -> tuple[DeepLearner, Metrics]:
     """Lines 6 to 11 of iteration n, for one seed, given line 5's `samples`; `key` is the seed's own."""
-    start_key, round_key, deploy_key = jr.split(jr.fold_in(jr.fold_in(key, n), 1), 3)
+    start_key, policy_key, round_key, deploy_key = jr.split(jr.fold_in(jr.fold_in(key, n), 1), 4)
     samples = done(algo, samples)
 
     features = first_only(n, algo.features(feature_key(key), samples), learner.features)
@@ -167,13 +168,17 @@ def improve(
     bonus = elliptical_bonus(features, covariance, algo.bonus_scale, algo.world.mdp.horizon)  # line 10
     seen = widened(learner.seen, samples)
     starts = imagined_starts(start_key, algo, replay)
+    # paper: the policy goes on from iteration to iteration / here: it begins anew unless asked. One that has converged
+    # for the last bonus sees little but what that paid for; a new one finds in the same imagination what it misses.
+    imagined = imagination(algo, learner.model, bonus, seen, starts)
+    policy = algo.planner.init(policy_key, imagined) if algo.fresh else learner.policy
 
     def alternate(carry, round_key):
         model, policy = eqx.combine(carry, rest)
         model, policy, metrics = one_round(round_key, algo, model, policy, replay, bonus, seen, starts)
         return eqx.filter((model, policy), eqx.is_array), metrics
 
-    carry, rest = eqx.partition((learner.model, learner.policy), eqx.is_array)
+    carry, rest = eqx.partition((learner.model, policy), eqx.is_array)
     carry, metrics = jax.lax.scan(alternate, carry, jr.split(round_key, algo.rounds))  # lines 9 and 11, in turn
     model, policy = eqx.combine(carry, rest)
     # beyond the paper: the policy to deploy

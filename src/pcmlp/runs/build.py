@@ -102,6 +102,7 @@ def build_deep(config: DeepConfig, task: Task) -> tuple[Task, Deep]:
         replay_starts=jnp.float32(config.replay_starts),
         margin=jnp.float32(config.margin),
         bounded=jnp.float32(config.bounded),
+        fresh=config.fresh,
         reward_free=config.reward_free,
     )
     return task, algo

@@ -202,6 +202,7 @@ class DeepConfig(RunConfig):
     """Algorithm 2."""
 
     rounds: int = 2  # of model and planner updates in an iteration
+    fresh: bool = True  # every iteration plans from a new policy, not from the last one
     replay_size: int = 30_000
     replay_starts: float = 0.5  # the share of imagined episodes that begin at a state of the replay
     margin: float = 3.0  # how far imagined states may leave what was seen, in ranges of that

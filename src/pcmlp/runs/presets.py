@@ -66,6 +66,7 @@ _DEEP_MPPI: dict[str, Any] = {
     "samples_per_policy": 400,
     "bonus_scale": 0.01,
     "rounds": 1,
+    "fresh": False,  # a planner of plans keeps the best of the last one and new ones
     "replay_size": 10_000,
     "replay_starts": 0.0,
     "eval_episodes": 20,
@@ -92,6 +93,7 @@ _PAPER: dict[str, Any] = {
     "ridge": 0.01,
     "samples_per_policy": 2_000,
     "rounds": 20,
+    "fresh": False,
     "replay_starts": 0.2,
     "bounded": False,
     "features.norm": 0.01,
