@@ -3,8 +3,10 @@
 The runs are those of tests/test_cli.py, so that they are compiled once.
 """
 
+import errno
 import io
 import json
+import os
 import shutil
 
 import equinox as eqx
@@ -18,11 +20,12 @@ from safetensors.numpy import load_file, save_file
 
 from pcmlp import framework
 from pcmlp.baselines.random import UniformPolicy
-from pcmlp.runs import arrays, checkpoint
+from pcmlp.runs import arrays, checkpoint, durable
 from pcmlp.runs.build import build
 from pcmlp.runs.config import resolve
 from pcmlp.runs.episodes import log_path, read
 from pcmlp.runs.folder import read_metrics, read_summary
+from pcmlp.runs.lock import Lock
 from pcmlp.runs.resume import differences
 from pcmlp.runs.train import train
 from pcmlp.types import (
@@ -33,6 +36,7 @@ from pcmlp.types import (
     ConfigError,
     Finite,
     Iteration,
+    RunStopped,
 )
 
 SETTINGS = ("task.horizon=3", "task.actions=2", "eval_episodes=4")
@@ -81,9 +85,22 @@ def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_the_last_two_checkpoints_are_kept(places):
-    names = ["000016.json", "000016.safetensors", "000017.json", "000017.safetensors"]
-    assert sorted(file.name for file in (places / "cut" / "checkpoint").iterdir()) == names
+def test_the_last_two_checkpoints_and_the_best_are_kept(places, tmp_path):
+    folder, scores = places / "cut" / "checkpoint", read_metrics(places / "cut")["eval_return_mean"]
+    means = np.mean(np.reshape(scores, (-1, 2)), axis=1)
+    best = max(range(1, 18), key=lambda n: (means[n], n))
+    assert {int(place.name) for place in folder.iterdir()} == {16, 17, best}
+    learner, facts = (
+        Count(UniformPolicy(Finite(2)), jnp.zeros(2, int), jr.key(0)),
+        vars(checkpoint.read_facts(folder, 17)),
+    )
+    for n, score in enumerate([0.0, 2.0, 1.0, 2.0, 0.0, 1.0, 0.5], 1):
+        checkpoint.save(tmp_path / "some", learner, checkpoint.Facts(**{**facts, "iteration": n, "score": score}))
+    assert checkpoint.iterations(tmp_path / "some") == [4, 6, 7]
+    assert checkpoint.best(tmp_path / "some") == 4
+
+
+def test_what_a_checkpoint_says(places):
     facts = checkpoint.read_facts(places / "cut" / "checkpoint", 17)
     assert (facts.task, facts.algo, facts.seeds) == ("combination-lock", "pcmlp-linear", [0, 7])
 
@@ -99,7 +116,7 @@ def assert_same_run(whole, again):
     first, second = ((out / "metrics.csv").read_text().splitlines() for out in (whole, again))
     assert first[0] == second[0]
     equal_but_for_times(read_metrics(whole), read_metrics(again))
-    for file in ("policy/policy.safetensors", "checkpoint/000020.safetensors", "config.json"):
+    for file in ("policy/policy.safetensors", "checkpoint/000020/learner.safetensors", "config.json"):
         assert (whole / file).read_bytes() == (again / file).read_bytes()
     for one, other in zip(read(whole / "episodes"), read(again / "episodes"), strict=True):
         assert one.iteration == other.iteration
@@ -120,8 +137,7 @@ def test_a_run_that_was_cut_off_goes_on_bit_for_bit(places, cut):
 def test_iterations_after_the_checkpoint_are_done_again(places, tmp_path):
     again = shutil.copytree(places / "whole", tmp_path / "again")
     (again / "summary.json").unlink()
-    for file in (again / "checkpoint").glob("000020.*"):
-        file.unlink()
+    shutil.rmtree(again / "checkpoint" / "000020")
     assert "going on after iteration 19" in run(lock(), again, resume=True)
     assert_same_run(places / "whole", again)
 
@@ -166,31 +182,84 @@ def test_a_folder_that_exists_is_refused(cut, tmp_path):
 
 
 def test_a_damaged_checkpoint_is_refused(cut):
-    file = cut / "checkpoint" / "000017.safetensors"
+    file = cut / "checkpoint" / "000017" / "learner.safetensors"
     data = file.read_bytes()
-    for damaged in (data[:-4], data[:-4] + b"edit"):
+    flipped = bytearray(data)
+    flipped[len(data) // 2] ^= 1
+    for damaged in (data[:-4], data[:-4] + b"edit", bytes(flipped), b""):
         file.write_bytes(damaged)
-        refused(lock(), cut, "000017.safetensors: truncated or edited; remove .* to go on from iteration 16")
+        refused(lock(), cut, "learner.safetensors: truncated or edited; remove .*000017 to go on from iteration 16")
     file.unlink()
-    refused(lock(), cut, "000017.safetensors: missing; remove .* to go on from iteration 16")
-    (cut / "checkpoint" / "000017.json").unlink()
+    refused(lock(), cut, "learner.safetensors: missing; remove .*000017 to go on from iteration 16")
+    shutil.rmtree(cut / "checkpoint" / "000017")
     assert "going on after iteration 16" in run(lock(), cut, resume=True)
 
 
 def test_a_damaged_manifest_is_refused(cut):
-    manifest = cut / "checkpoint" / "000017.json"
+    manifest = cut / "checkpoint" / "000017" / "manifest.json"
     text = manifest.read_text()
     for damaged, match in (
         (text[:40], "truncated or edited"),
         (text.replace('"judged_episodes": ', '"judged_episodes": 1'), "edited"),
-        (text.replace('"format": 1', '"format": 2'), "of format 2"),
+        (text.replace('"format": 2', '"format": 3'), "of format 3, this pcmlp reads 2"),
+        (text.replace('"learner.safetensors"', '"../learner.safetensors"'), "edited"),
         ("[]", "edited"),
+        ("", "truncated or edited"),
     ):
         manifest.write_text(damaged)
         refused(lock(), cut, match)
     manifest.unlink()
-    (cut / "checkpoint" / "000016.json").unlink()
-    refused(lock(), cut, "manifest of 000017.safetensors is missing")
+    refused(lock(), cut, "manifest.json: missing; remove .*000017 to go on from iteration 16")
+
+
+def test_a_checkpoint_of_the_first_format_is_refused(cut):
+    (cut / "checkpoint" / "000017.json").write_text("{}")
+    refused(lock(), cut, "of format 1, this pcmlp reads 2; use the version that wrote it")
+
+
+@pytest.mark.parametrize("file", ["checkpoint/000017/learner.safetensors", "checkpoint/000017", "episodes/log"])
+def test_links_are_refused(cut, tmp_path, file):
+    (cut / file).rename(tmp_path / "elsewhere")
+    (cut / file).symlink_to(tmp_path / "elsewhere")
+    refused(lock(), cut, "is a link, or lies behind one")
+
+
+def test_a_checkpoint_that_was_cut_off_is_swept(places, cut):
+    partial = cut / "checkpoint" / ".partial-000018"
+    partial.mkdir()
+    (partial / "learner.safetensors").write_bytes(b"half of it")
+    assert "going on after iteration 17" in run(lock(), cut, resume=True)
+    assert not partial.exists()
+    assert_same_run(places / "whole", cut)
+
+
+def test_one_process_for_a_folder(cut):
+    before = contents(cut)
+    held = Lock(cut)
+    held.sign()
+    with held, pytest.raises(ConfigError, match=rf"in use by process {os.getpid()} on .* since ") as error:
+        run(lock(), cut, resume=True)
+    assert "\n" not in str(error.value)
+    assert contents(cut).keys() == before.keys()
+    assert "going on after iteration 17" in run(lock(), cut, resume=True)  # nobody holds it now, whatever it says
+
+
+def test_a_full_disk_loses_nothing(cut, monkeypatch):
+    """The last good checkpoint stays, one line says how much room is needed, and with room the run goes on."""
+    write = durable.write_and_sync
+
+    def full(path, data):
+        if ".partial-000019" in str(path):
+            write(path, data[:10])
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        write(path, data)
+
+    monkeypatch.setattr(checkpoint, "write_and_sync", full)
+    with pytest.raises(RunStopped, match=r"no space for the checkpoint of iteration 19: \d+\.\d MB needed, .* free"):
+        run(lock(), cut, resume=True)
+    assert read_summary(cut)["status"] == "failed"
+    monkeypatch.undo()
+    assert "going on after iteration 18" in run(lock(), cut, resume=True)
 
 
 def test_a_checkpoint_of_another_run_is_refused(cut):
@@ -200,8 +269,10 @@ def test_a_checkpoint_of_another_run_is_refused(cut):
         ({"task": "low-rank"}, "of low-rank by pcmlp-linear, not of combination-lock"),
         ({"config_sha256": "0"}, "another configuration of combination-lock"),
     ):
+        shutil.rmtree(folder / "000017")
         checkpoint.save(folder, other, checkpoint.Facts(**{**vars(facts), **change}))
         refused(lock(), cut, match)
+    shutil.rmtree(folder / "000017")
     checkpoint.save(folder, other, facts)
     refused(lock(), cut, "not of this version of pcmlp")
 
@@ -217,11 +288,12 @@ def test_a_run_whose_rows_or_episodes_are_gone_is_refused(cut):
 
 def test_other_versions_are_said(cut):
     folder, old = cut / "checkpoint", checkpoint.read_facts(cut / "checkpoint", 17)
-    record = json.loads((folder / "000017.json").read_text())
+    manifest = folder / "000017" / "manifest.json"
+    record = json.loads(manifest.read_text())
     record["versions"]["jax"] = "0.0.1"
     del record["manifest_sha256"]
     record["manifest_sha256"] = checkpoint._of_record(record)
-    (folder / "000017.json").write_text(json.dumps(record))
+    manifest.write_text(json.dumps(record))
     assert old.versions["jax"] != "0.0.1"
     assert "not bit for bit as it was (jax: 0.0.1 -> " in run(lock(), cut, resume=True)
 
@@ -289,4 +361,4 @@ def test_differences_are_by_key():
 
 def test_the_log_is_cut_at_the_checkpoint(places):
     assert [record.iteration for record in read(places / "cut" / "episodes")] == list(range(1, 18))
-    assert load_file(places / "cut" / "checkpoint" / "000017.safetensors")["env_steps"].tolist() == [51, 51]
+    assert load_file(places / "cut" / "checkpoint" / "000017" / "learner.safetensors")["env_steps"].tolist() == [51, 51]

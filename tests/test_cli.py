@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -13,6 +14,7 @@ from pcmlp.cli import main
 from pcmlp.runs.cache import use_cache
 from pcmlp.runs.episodes import read
 from pcmlp.runs.folder import read_metrics, read_summary
+from pcmlp.types import RunStopped
 
 # the configuration of tests/test_runs.py, so that it is compiled once
 TRAIN = ["train", "combination-lock", "--seeds", "0", "7", "--steps", "60"]
@@ -75,7 +77,8 @@ def test_a_run_from_beginning_to_end(tmp_path, capsys):
 def test_a_run_is_interrupted_resumed_and_finished(tmp_path, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         interrupt_at(patch, 18, lambda: signal.raise_signal(signal.SIGINT))
-        assert main([*TRAIN, *SETTINGS, "--out", "run"]) == 130
+        assert main([*TRAIN, *SETTINGS, "--out", "run"]) == 75
+    assert "--out run --resume\n" in capsys.readouterr().out  # how to go on
     assert main([*TRAIN, *SETTINGS, "--out", "run", "--set", "ridge=2", "--resume"]) == 2
     assert "ridge: 0.01 -> 2.0" in capsys.readouterr().err
     assert main([*TRAIN, *SETTINGS, "--out", "run", "--resume"]) == 0
@@ -202,15 +205,29 @@ def test_help_is_shown(capsys):
     assert "--resume" in capsys.readouterr().out
 
 
-def test_too_little_memory_is_bad_input(capsys, monkeypatch):
+@pytest.mark.parametrize("error", [MemoryError("67 GiB"), RuntimeError("RESOURCE_EXHAUSTED: 67 GiB\nand a long dump")])
+def test_too_little_memory_names_what_to_lower(capsys, monkeypatch, error):
     from pcmlp.tasks import TASKS
 
     def refuse(self):
-        raise MemoryError("67 GiB")
+        raise error
 
     monkeypatch.setattr(TASKS["combination-lock"], "build", refuse)
-    assert main([*TRAIN, *SETTINGS]) == 2
-    assert "not enough memory (67 GiB)" in capsys.readouterr().err
+    assert main([*TRAIN, *SETTINGS]) == 1
+    line = capsys.readouterr().err
+    assert "67 GiB)" in line
+    assert "fewer --seeds" in line
+    assert line.count("\n") == 1
+
+
+def test_a_run_that_cannot_go_on_says_so_in_a_line(capsys, monkeypatch):
+    def stops(keys, algo, learner, n):
+        raise RunStopped("the world has ended; begin another")
+
+    monkeypatch.setattr(framework, "iterate", stops)
+    assert main([*TRAIN, *SETTINGS, "--out", "run"]) == 1
+    assert capsys.readouterr().err == "pcmlp: the world has ended; begin another\n"
+    assert read_summary(Path("run"))["status"] == "failed"
 
 
 def interrupt_at(monkeypatch, iteration, interrupt):
@@ -224,22 +241,25 @@ def interrupt_at(monkeypatch, iteration, interrupt):
     monkeypatch.setattr(framework, "iterate", interrupted)
 
 
-def read_all(out):
+def read_all(out, status):
     """Everything a reader opens, and the last iteration that is there."""
     summary, metrics, episodes = read_summary(out), read_metrics(out), list(read(out / "episodes"))
-    assert summary["status"] == "interrupted"
+    assert summary["status"] == status
     assert metrics["iteration"][-1] == len(episodes) == summary["iterations"]
     assert (out / "policy" / "policy.json").exists()
     return summary["iterations"]
 
 
-def test_an_interrupt_ends_the_run_after_its_iteration(tmp_path, monkeypatch, capsys):
-    before = signal.getsignal(signal.SIGINT)
-    interrupt_at(monkeypatch, 5, lambda: signal.raise_signal(signal.SIGINT))
-    assert main([*TRAIN, *SETTINGS, "--out", "run"]) == 130
-    assert read_all(tmp_path / "run") == 5
-    assert "stopping after this iteration" in capsys.readouterr().out
-    assert signal.getsignal(signal.SIGINT) is before
+@pytest.mark.parametrize(
+    ("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM"), (signal.SIGUSR1, "SIGUSR1")]
+)
+def test_a_signal_ends_the_run_after_its_iteration(tmp_path, monkeypatch, capsys, number, name):
+    before = signal.getsignal(number)
+    interrupt_at(monkeypatch, 5, lambda: signal.raise_signal(number))
+    assert main([*TRAIN, *SETTINGS, "--out", "run"]) == 75
+    assert read_all(tmp_path / "run", "stopped") == 5
+    assert f"{name}: stopping after this iteration" in capsys.readouterr().out
+    assert signal.getsignal(number) is before
 
 
 def test_a_second_interrupt_ends_it_at_once(tmp_path, monkeypatch):
@@ -249,7 +269,7 @@ def test_a_second_interrupt_ends_it_at_once(tmp_path, monkeypatch):
 
     interrupt_at(monkeypatch, 5, twice)
     assert main([*TRAIN, *SETTINGS, "--out", "run"]) == 130
-    assert read_all(tmp_path / "run") == 4
+    assert read_all(tmp_path / "run", "interrupted") == 4
 
 
 def test_an_interrupt_before_anything_was_learned(tmp_path, monkeypatch):

@@ -87,7 +87,8 @@ def test_the_demo_compares_and_writes_a_page(tmp_path, monkeypatch, capsys):
     """Its runs are test_runs' business: these are written by hand, solved where there is a bonus."""
 
     def train(config, out, *, command, console):
-        folder = RunFolder.create(out, to_json(config))
+        folder, held = RunFolder.create(out, to_json(config))
+        held.close()
         for n in (0, 1):
             success = float(n * (config.bonus_scale > 0))
             scores = {"eval_return_mean": 90 * success, "eval_return_std": 0.0, "eval_success": success, "wall_s": 1.0}

@@ -207,9 +207,12 @@ def test_noise_of_many_sizes_finds_the_goal_and_keeps_what_is_good():
 
     def best(least: float, std: float) -> float:
         shooter = MPPI(Box.of(1.0, 1), 64, 4, temperature=0.01, noise_cov=std**2, least_noise=least)
-        plan = jnp.zeros((4, 1))
-        for i in range(12):
-            plan = shooter.refine(jr.key(i), mdp, jnp.zeros(1), plan)
+
+        @jax.jit
+        def refined(plan):
+            return jax.lax.fori_loop(0, 12, lambda i, p: shooter.refine(jr.key(i), mdp, jnp.zeros(1), p), plan)
+
+        plan = refined(jnp.zeros((4, 1)))
         return float(plan_returns(jr.key(0), mdp, jnp.zeros(1), plan[None], Box.of(1.0, 1), 1)[0])
 
     assert best(0.01, 5.0) > 9.0

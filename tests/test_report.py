@@ -40,7 +40,8 @@ class Rows:
 
 def write_run(path, iterations=3, *, task="somewhere", state_shape=(), deep=False, bonus=1.0, goal=True, summary=True):
     config = {"task": {"name": task, "horizon": 5}, "algo": "pcmlp", "seeds": SEEDS, "steps": 15, "bonus_scale": bonus}
-    folder = RunFolder.create(path, json.dumps(config))
+    folder, held = RunFolder.create(path, json.dumps(config))
+    held.close()
     rng = np.random.default_rng(0)
     with EpisodeLog(folder.episodes) as log:
         for n in range(iterations + 1):
@@ -82,7 +83,7 @@ def test_every_kind_of_run_is_drawn(tmp_path, iterations, state_shape):
 
 
 def test_a_run_that_was_stopped_at_once_has_no_pictures(tmp_path):
-    RunFolder.create(tmp_path / "run", "{}")
+    RunFolder.create(tmp_path / "run", "{}")[1].close()
     assert draw(tmp_path / "run") == []
 
 

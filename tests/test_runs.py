@@ -6,6 +6,7 @@ All runs of the lock share one configuration, which is then compiled once.
 import dataclasses
 import io
 import json
+import shutil
 import math
 from threading import Thread
 from typing import ClassVar
@@ -112,10 +113,36 @@ def test_a_policy_of_another_configuration_is_refused(run, tmp_path):
     text = (run / "config.json").read_text().replace('"horizon": 3', '"horizon": 2')
     (tmp_path / "config.json").write_text(text)
     (tmp_path / "policy").symlink_to(run / "policy")
-    with pytest.raises(ConfigError, match="train it again"):
+    with pytest.raises(ConfigError, match="is a link"):
+        load_policies(tmp_path)
+    (tmp_path / "policy").unlink()
+    shutil.copytree(run / "policy", tmp_path / "policy")
+    with pytest.raises(ConfigError, match="not the policy of the configuration beside it; train it again"):
         load_policies(tmp_path)
     with pytest.raises(ConfigError, match="not a run folder"):
         load_policies(tmp_path / "nothing")
+
+
+def test_a_policy_that_was_changed_is_refused(run, tmp_path):
+    again = shutil.copytree(run, tmp_path / "again")
+    file, facts = again / "policy" / "policy.safetensors", again / "policy" / "policy.json"
+    data, text = file.read_bytes(), facts.read_text()
+    flipped = data[:-1] + bytes([data[-1] ^ 1])
+    for damaged in (flipped, data[:-1], b""):
+        file.write_bytes(damaged)
+        with pytest.raises(ConfigError, match=r"policy.safetensors: truncated or edited"):
+            load_policies(again)
+    file.write_bytes(data)
+    for damaged in (text[:50], "{}", "", "[]"):
+        facts.write_text(damaged)
+        with pytest.raises(ConfigError, match=r"policy.json: truncated, edited or of an older pcmlp"):
+            load_policies(again)
+    facts.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"policy.json: truncated or edited"):
+        load_policies(again)
+    facts.unlink()
+    with pytest.raises(ConfigError, match=r"policy.json: No such file"):
+        load_policies(again)
 
 
 def test_only_another_policy_is_evaluated(run, tmp_path, monkeypatch):
@@ -209,7 +236,8 @@ def test_the_progress_on_a_terminal_is_live():
 
 
 def test_columns_may_grow(tmp_path):
-    folder = RunFolder.create(tmp_path / "run", "{}")
+    folder, held = RunFolder.create(tmp_path / "run", "{}")
+    held.close()
     folder.append([{"iteration": 0, "seed": 1, "env_steps": 0}])
     folder.append([{"iteration": 1, "seed": 1, "env_steps": 5, "extra": 0.5, "model_loss": -0.0}])
     metrics = read_metrics(tmp_path / "run")
@@ -220,7 +248,8 @@ def test_columns_may_grow(tmp_path):
 
 
 def test_a_torn_last_row_is_left_out(tmp_path):
-    folder = RunFolder.create(tmp_path / "run", "{}")
+    folder, held = RunFolder.create(tmp_path / "run", "{}")
+    held.close()
     folder.append([{"iteration": n, "seed": 0, "env_steps": n} for n in range(3)])
     file = tmp_path / "run" / "metrics.csv"
     file.write_text(file.read_text()[:-5])

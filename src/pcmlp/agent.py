@@ -26,9 +26,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load, save
 
 from pcmlp.deep import DeepLearner
-from pcmlp.runs.arrays import from_bytes, named_arrays, write_durably
+from pcmlp.runs.arrays import from_bytes, named_arrays
 from pcmlp.runs.build import build_deep, build_task
 from pcmlp.runs.config import resolve, resolve_gymnasium, settings_in, to_json
+from pcmlp.runs.durable import write_durably
 from pcmlp.runs.evaluate import evaluation_keys
 from pcmlp.runs.options import DeepConfig
 from pcmlp.types import AbstractPolicy, Box, ConfigError, Task

@@ -1,7 +1,8 @@
 """The command line: `pcmlp list`, `train`, `eval`, `report`, `bench`, `theory`.
 
-Bad input ends with exit code 2 and one line on stderr, an interrupted run with 130. What needs JAX imports it, so that
-help is quick.
+Exit codes: 0; 1 and one line on stderr where a run cannot go on; 2 and one line for bad input; 75 for a run that was
+asked to stop and did so after an iteration; 130 for one that was stopped in the middle of one. 1, 75 and 130 can be
+resumed. What needs JAX imports it, so that help is quick.
 """
 
 import contextlib
@@ -19,7 +20,9 @@ from tyro.conf import OmitSubcommandPrefixes
 
 from pcmlp.arguments import KNR, Bench, Command, Eval, LinearMDP, List, Report, Theory, Train
 
+_FAILED = 1
 _BAD_INPUT = 2
+_STOPPED = 75  # "try again later" of sysexits.h
 _INTERRUPTED = 130
 
 
@@ -41,9 +44,15 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (MemoryError, RuntimeError) as error:
+        from pcmlp.types import RunStopped
+
+        if isinstance(error, RunStopped):
+            return fail(str(error), _FAILED)
         if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):  # JAX's word for it
             raise
-        return fail(f"not enough memory ({error}); give a smaller task, fewer steps or fewer seeds")
+        first = str(error).strip().splitlines()[0] if str(error).strip() else "no more to be had"
+        remedy = "give fewer --seeds, or less of replay_size, planner.streams or model.sizes; --resume goes on"
+        return fail(f"not enough memory ({first}); {remedy}", _FAILED)
     except ValueError as error:
         from pcmlp.types import ConfigError
 
@@ -71,9 +80,9 @@ def one_line(box: str) -> str:
     return f"{said.removesuffix('.')}{meant_words}; pcmlp --help shows what there is"
 
 
-def fail(line: str) -> int:
+def fail(line: str, code: int = _BAD_INPUT) -> int:
     print(f"pcmlp: {' '.join(line.split())}", file=sys.stderr)
-    return _BAD_INPUT
+    return code
 
 
 def run(command: List | Train | Eval | Report | Bench | Theory, words: list[str]) -> int:
@@ -162,7 +171,7 @@ def train(command: Train, words: list[str]) -> int:
     show_summary(console, summary, out)
     spent = f"{summary['wall_s']:.1f} s, of which {summary['compile_s']:.1f} s compiling"
     console.print("; ".join([spent, *map(str, pictures)]), highlight=False, soft_wrap=True)
-    return 0 if summary["status"] == "finished" else _INTERRUPTED
+    return {"finished": 0, "stopped": _STOPPED}.get(summary["status"], _INTERRUPTED)
 
 
 def show_summary(console: Console, summary: dict[str, Any], out: Path) -> None:

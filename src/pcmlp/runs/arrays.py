@@ -4,8 +4,6 @@ Only arrays are stored. The structure around them is rebuilt from the configurat
 loading runs nothing that a file says.
 """
 
-import os
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -40,16 +38,6 @@ def from_bytes(data: bytes, like: Any) -> Any:
 def named_arrays(tree: Any) -> dict[str, np.ndarray]:
     leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array))
     return {_name(path): np.asarray(jr.key_data(x) if _is_key(x) else x, order="C") for path, x in leaves}
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    """All of it or nothing, even if the machine stops: on disk under another name first."""
-    fresh = path.with_name(path.name + ".new")
-    with fresh.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(fresh, path)
 
 
 def _name(path: tuple) -> str:

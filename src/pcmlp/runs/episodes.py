@@ -8,6 +8,7 @@ starts over from there.
 """
 
 import json
+import os
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,8 @@ from typing import BinaryIO
 
 import numpy as np
 from safetensors.numpy import load, save
+
+from pcmlp.runs.durable import room_for
 
 _MAGIC = b"PCEP"
 _HEADER = struct.Struct("<4sQI")
@@ -37,17 +40,21 @@ class EpisodeLog:
 
     def __init__(self, folder: Path):
         folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
         path = log_path(folder)
         whole = _whole_length(path) if path.exists() else 0
-        self._file = path.open("ab")
+        self._file = path.open("ab", buffering=0)  # what a full disk has refused must not be tried again at closing
         self._file.truncate(whole)
 
     def append(self, iteration: int, seeds: Sequence[int], rows: object) -> None:
         """`rows` is a `Transitions` with a leading axis of seeds."""
         arrays = {name: np.asarray(getattr(rows, name), order="C") for name in _FIELDS}
         payload = save(arrays, {"iteration": str(iteration), "seeds": " ".join(map(str, seeds))})
-        self._file.write(_HEADER.pack(_MAGIC, len(payload), zlib.crc32(payload)) + payload)
-        self._file.flush()
+        with room_for(f"the episodes of iteration {iteration}", self._folder, len(payload)):
+            record = memoryview(_HEADER.pack(_MAGIC, len(payload), zlib.crc32(payload)) + payload)
+            while record:  # a disk that is nearly full takes a part
+                record = record[self._file.write(record) :]
+            os.fsync(self._file.fileno())
 
     def __enter__(self) -> "EpisodeLog":
         return self

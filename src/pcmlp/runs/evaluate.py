@@ -13,7 +13,7 @@ from jaxtyping import Array, Key
 
 from pcmlp.runs.arrays import named_arrays
 from pcmlp.runs.config import RunConfig
-from pcmlp.runs.folder import write_whole
+from pcmlp.runs.durable import write_text
 from pcmlp.runs.policy import SavedRun
 from pcmlp.runs.summary import device, versions
 from pcmlp.types import AbstractPolicy, AbstractWorld, ConfigError
@@ -72,7 +72,7 @@ def evaluate_run(saved: SavedRun, episodes: int, seed: int | None = None) -> dic
         "device": device(),
         "versions": versions(),
     }
-    write_whole(saved.path / "eval.json", json.dumps(result, indent=2) + "\n")
+    write_text(saved.path / "eval.json", json.dumps(result, indent=2) + "\n")
     return result
 
 

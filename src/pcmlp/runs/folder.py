@@ -1,9 +1,10 @@
-"""The run folder: `config.json`, `metrics.csv`, `summary.json`, `episodes/`, `policy/`, `checkpoint/`.
+"""The run folder: `config.json`, `metrics.csv`, `summary.json`, `episodes/`, `policy/`, `checkpoint/`, `lock`.
 
 Whatever is written is on disk before the next iteration begins, so a run that was cut off can be read.
 """
 
 import csv
+import io
 import json
 import math
 import os
@@ -11,6 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pcmlp.runs.durable import room_for, write_text
+from pcmlp.runs.lock import NAME as LOCK
+from pcmlp.runs.lock import Lock
 from pcmlp.types import ConfigError
 
 # The promised columns, in this order; what an algorithm adds comes after them.
@@ -36,15 +40,22 @@ class RunFolder:
         self._columns: list[str] = []
 
     @staticmethod
-    def create(path: Path, config: str) -> "RunFolder":
-        """A new folder; a run that is already there is never written over."""
+    def create(path: Path, config: str) -> "tuple[RunFolder, Lock]":
+        """A new folder and its lock; a run that is already there is never written over."""
         check_free(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            write_whole(path / "config.json", config)
+            lock = Lock(path)
+            try:
+                check_free(path)  # another process may have been as quick
+                lock.sign()
+                write_text(path / "config.json", config)
+            except BaseException:
+                lock.close()
+                raise
         except OSError as error:
             raise ConfigError(f"--out {path}: cannot be written ({error.strerror}); give another folder") from error
-        return RunFolder(path)
+        return RunFolder(path), lock
 
     @property
     def episodes(self) -> Path:
@@ -67,7 +78,7 @@ class RunFolder:
             return []
         self._columns = list(kept[0])
         lines = [self._columns, *(row.values() for row in kept)]
-        write_whole(path, "".join(",".join(line) + "\n" for line in lines))
+        write_text(path, "".join(",".join(line) + "\n" for line in lines))
         return [{name: _typed(name, text) for name, text in row.items()} for row in kept]
 
     def rows_through(self, iteration: int) -> list[dict[str, str]]:
@@ -83,17 +94,23 @@ class RunFolder:
         if new or not self._columns:
             kept = _rows(path) if self._columns else []
             self._columns = [*(self._columns or COLUMNS), *dict.fromkeys(new)]
-            write_whole(path, ",".join(self._columns) + "\n")
+            write_text(path, ",".join(self._columns) + "\n")
             rows = [*kept, *rows]
-        with path.open("a", newline="") as file:
-            writer = csv.DictWriter(file, self._columns, lineterminator="\n")
-            writer.writerows({name: shown(value) for name, value in row.items()} for row in rows)
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self._columns, lineterminator="\n")
+        writer.writerows({name: shown(value) for name, value in row.items()} for row in rows)
+        with room_for("the rows of an iteration", self.path, len(text.getvalue())), path.open("a", newline="") as file:
+            file.write(text.getvalue())
+            file.flush()
+            os.fsync(file.fileno())
 
     def write_config(self, config: str) -> None:
-        write_whole(self.path / "config.json", config)
+        write_text(self.path / "config.json", config)
 
     def write_summary(self, summary: dict[str, Any]) -> None:
-        write_whole(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
+        text = json.dumps(summary, indent=2) + "\n"
+        with room_for("summary.json", self.path, len(text)):
+            write_text(self.path / "summary.json", text)
 
 
 def _rows(path: Path) -> list[Row]:
@@ -108,18 +125,11 @@ def _typed(name: str, text: str) -> int | float | None:
 
 
 def check_free(path: Path) -> None:
-    if path.is_dir() and any(path.iterdir()):
+    if path.is_dir() and any(file.name != LOCK for file in path.iterdir()):
         remedy = "or --resume to go on with it" if (path / "config.json").exists() else "new or empty"
         raise ConfigError(f"--out {path}: already holds files, which are not written over; give another, {remedy}")
     if path.exists() and not path.is_dir():
         raise ConfigError(f"--out {path}: is a file; give another folder")
-
-
-def write_whole(path: Path, text: str) -> None:
-    """All of it or nothing, whenever the run is cut off."""
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_text(text)
-    os.replace(fresh, path)
 
 
 def shown(value: Any) -> str:

@@ -1,4 +1,7 @@
-"""Ctrl-C once ends a run after its iteration, twice at once."""
+"""Ctrl-C, SIGTERM and SIGUSR1 once end a run after its iteration, twice at once.
+
+SIGTERM is how a cluster takes its machine back, SIGUSR1 how it says that it soon will.
+"""
 
 import signal
 import threading
@@ -7,6 +10,8 @@ from contextlib import contextmanager
 from types import FrameType
 
 from rich.console import Console
+
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)]
 
 
 @contextmanager
@@ -19,13 +24,15 @@ def stop_when_asked(console: Console) -> Iterator[Callable[[], bool]]:
         if heard:
             raise KeyboardInterrupt
         heard = True
-        console.print("stopping after this iteration; Ctrl-C again stops at once")
+        said = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        console.print(f"{said}: stopping after this iteration; once more stops at once")
 
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
-    before = signal.signal(signal.SIGINT, hear)
+    before = {number: signal.signal(number, hear) for number in _SIGNALS}
     try:
         yield lambda: heard
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

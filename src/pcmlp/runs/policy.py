@@ -1,7 +1,7 @@
-"""The deployed policy of each seed on disk: its arrays as safetensors, and a line of JSON about them."""
+"""The deployed policy of each seed on disk: its arrays as safetensors, and JSON that vouches for them."""
 
+import hashlib
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,9 +9,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from pcmlp.runs.arrays import from_bytes, named_arrays, to_bytes, write_durably
+from pcmlp.runs.arrays import from_bytes, named_arrays, to_bytes
 from pcmlp.runs.build import build
+from pcmlp.runs.checkpoint import fingerprint
 from pcmlp.runs.config import RunConfig, from_json
+from pcmlp.runs.durable import check_own, room_for, write_durably, write_text
 from pcmlp.types import AbstractLearner, AbstractPolicy, ConfigError, Task
 
 
@@ -21,16 +23,19 @@ def deployed(learner: AbstractLearner) -> AbstractPolicy:
     return learner.deployed()
 
 
-def save_policies(folder: Path, policies: AbstractPolicy, seeds: Sequence[int]) -> None:
+def save_policies(folder: Path, policies: AbstractPolicy, config: RunConfig) -> None:
     folder.mkdir(exist_ok=True)
-    arrays = named_arrays(policies)
-    write_durably(folder / "policy.safetensors", to_bytes(policies))
+    data = to_bytes(policies)
     facts = {
         "policy": type(policies).__name__,
-        "seeds": list(seeds),
-        "arrays": {name: [str(array.dtype), *array.shape] for name, array in arrays.items()},
+        "seeds": list(config.seeds),
+        "config_sha256": fingerprint(config),
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "arrays": {name: [str(array.dtype), *array.shape] for name, array in named_arrays(policies).items()},
     }
-    write_durably(folder / "policy.json", (json.dumps(facts, indent=2) + "\n").encode())
+    with room_for("the policies", folder, len(data)):
+        write_durably(folder / "policy.safetensors", data)
+        write_text(folder / "policy.json", json.dumps(facts, indent=2) + "\n")
 
 
 class SavedRun(NamedTuple):
@@ -46,17 +51,38 @@ def load_run(run: Path) -> SavedRun:
     except OSError as error:
         raise ConfigError(f"{run}: not a run folder ({error.strerror}: {error.filename})") from error
     file = run / "policy" / "policy.safetensors"
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{file}: {error.strerror}; end the run first, by --resume if it was cut off") from error
+    data = _vouched_for(file, run, config)
     task, algo = build(config)
     keys = jax.vmap(jax.random.key)(jnp.arange(len(config.seeds)))
     like = eqx.filter_eval_shape(lambda k: deployed(algo.start(k)), keys)
     try:
         return SavedRun(run, config, task, from_bytes(data, like))
     except ValueError as error:
-        raise ConfigError(f"{file}: not the policy of the configuration beside it ({error}); train it again") from error
+        raise ConfigError(f"{file}: not the policy of this version of pcmlp ({error}); train it again") from error
+
+
+def _vouched_for(file: Path, run: Path, config: RunConfig) -> bytes:
+    """The policy's bytes, as they were written for this configuration."""
+    facts_file = file.with_suffix(".json")
+    for path in (file, facts_file):
+        check_own(path, run)
+    try:
+        data, text = file.read_bytes(), facts_file.read_text()
+    except OSError as error:
+        missing = Path(error.filename)
+        raise ConfigError(f"{missing}: {error.strerror}; end the run first, by --resume if it was cut off") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{facts_file}: truncated or edited; train it again") from error
+    try:
+        facts = json.loads(text)
+        claimed, made_for = facts["sha256"], facts["config_sha256"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{facts_file}: truncated, edited or of an older pcmlp; train it again") from error
+    if claimed != hashlib.sha256(data).hexdigest():
+        raise ConfigError(f"{file}: truncated or edited; train it again, or --resume from a checkpoint")
+    if made_for != fingerprint(config):
+        raise ConfigError(f"{file}: not the policy of the configuration beside it; train it again")
+    return data
 
 
 def load_policies(run: Path) -> AbstractPolicy:

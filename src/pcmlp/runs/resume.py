@@ -15,6 +15,7 @@ from jaxtyping import Array, Key
 from pcmlp.runs import checkpoint
 from pcmlp.runs.checkpoint import Checkpoint
 from pcmlp.runs.config import RunConfig, to_json
+from pcmlp.runs.durable import check_own
 from pcmlp.runs.episodes import last_iteration
 from pcmlp.runs.folder import RunFolder, read_config, read_summary
 from pcmlp.types import AbstractAlgorithm, ConfigError
@@ -73,6 +74,7 @@ def left_off(config: RunConfig, algo: AbstractAlgorithm, keys: Key[Array, " seed
         ("metrics.csv", len(RunFolder(run).rows_through(n)) == (n + 1) * len(config.seeds)),
         ("episodes/log", last_iteration(run / "episodes") >= n),
     ):
+        check_own(run / file, run)
         if not enough:
             raise ConfigError(f"{run}/{file}: ends before iteration {n} of the checkpoint; give another --out")
     return point

@@ -44,10 +44,10 @@ def summarise(
     compile_s: float,
     judged_episodes: int,
     command: str,
-    finished: bool,
+    status: str,
 ) -> dict[str, Any]:
     return {
-        "status": "finished" if finished else "interrupted",
+        "status": status,  # finished, stopped after an iteration, interrupted in one, or failed
         "command": command,
         "task": config.task_name,
         "algo": config.algo,

@@ -24,12 +24,13 @@ from pcmlp.runs.episodes import EpisodeLog, cut
 from pcmlp.runs.evaluate import Judge, evaluation_keys, scores
 from pcmlp.runs.folder import Row, RunFolder, check_free, read_summary
 from pcmlp.runs.interrupt import stop_when_asked
+from pcmlp.runs.lock import Lock
 from pcmlp.runs.policy import deployed, save_policies
 from pcmlp.runs.progress import LiveProgress, PlainProgress, show_progress, status_line
 from pcmlp.runs.resume import changes_of_machine, check_same, is_finished, left_off
 from pcmlp.runs.summary import CompileClock, device, summarise, versions
 from pcmlp.runs.tensorboard import Boards, open_boards
-from pcmlp.types import AbstractAlgorithm, AbstractLearner, AbstractPolicy, Task
+from pcmlp.types import AbstractAlgorithm, AbstractLearner, AbstractPolicy, RunStopped, Task
 
 _FEWER = 5  # episodes that the deploying policy is judged by, for each of the exploring one's
 
@@ -57,17 +58,23 @@ def train(
         say(console, f"not bit for bit as it was ({', '.join(changes)})")
     if tensorboard:
         run.boards = boards_if_any(run, console)
-    finished = False
-    with run.compiling, run.boards, EpisodeLog(run.folder.episodes) as log, stop_when_asked(console) as asked:
+    status, failure = "interrupted", None
+    with run.lock, run.compiling, run.boards, EpisodeLog(run.folder.episodes) as log, stop_when_asked(console) as asked:
         try:
             with show_progress(console, run.algo.num_iterations) as progress:
-                finished = run.loop(log, progress, asked)
+                status = "finished" if run.loop(log, progress, asked) else "stopped"
         except (KeyboardInterrupt, BrokenPipeError):  # asked twice, or nobody reads our lines: this iteration is lost
             pass
-        summary = summarise(config, run.rows, run.wall_s, run.compile_s, run.judged_episodes, command, finished)
-        run.folder.write_summary(summary)
-        if run.learner is not None:
-            save_policies(run.folder.policy, deployed(run.learner), config.seeds)
+        except RunStopped as error:
+            status, failure = "failed", error
+        try:
+            summary = run.conclude(status, command)
+        except RunStopped as error:
+            raise failure or error from error
+    if failure is not None:
+        raise failure
+    if status != "finished" and command:
+        say(console, f"to go on: {command}{'' if '--resume' in command.split() else ' --resume'}")
     return summary
 
 
@@ -76,13 +83,19 @@ def open_run(config: RunConfig, out: Path, resume: bool) -> "Run | None":
     if not (resume and (out / "config.json").exists()):
         check_free(out)
         task, algo = build(config)
-        return Run(config, task, algo, RunFolder.create(out, to_json(config)), seed_keys(config))
+        return Run(config, task, algo, *RunFolder.create(out, to_json(config)), seed_keys(config))
     check_same(config, out)
     task, algo = build(config)
     if is_finished(out, algo.num_iterations):
         return None
-    run = Run(config, task, algo, RunFolder(out), seed_keys(config))
-    run.take_up(left_off(config, algo, run.keys, out))
+    lock = Lock(out)
+    try:
+        run = Run(config, task, algo, RunFolder(out), lock, seed_keys(config))
+        run.take_up(left_off(config, algo, run.keys, out))
+        lock.sign()
+    except BaseException:
+        lock.close()
+        raise
     return run
 
 
@@ -117,6 +130,7 @@ class Run:
     task: Task
     algo: AbstractAlgorithm
     folder: RunFolder
+    lock: Lock
     keys: Array
     learner: AbstractLearner | None = None
     done: int | None = None  # the last iteration with a checkpoint
@@ -179,13 +193,24 @@ class Run:
             self.done = n
         return True
 
+    def conclude(self, status: str, command: str) -> dict[str, Any]:
+        """The summary and the policies, on disk."""
+        spent = self.wall_s, self.compile_s, self.judged_episodes
+        summary = summarise(self.config, self.rows, *spent, command, status)
+        self.folder.write_summary(summary)
+        if self.learner is not None:
+            save_policies(self.folder.policy, deployed(self.learner), self.config)
+        return summary
+
     def facts(self, n: int) -> Facts:
+        last = [row["eval_return_mean"] for row in self.rows if row["iteration"] == n]
         return Facts(
             iteration=n,
             task=self.config.task_name,
             algo=self.config.algo,
             seeds=list(self.config.seeds),
             config_sha256=fingerprint(self.config),
+            score=float(np.mean(last)),
             wall_s=round(self.wall_s, 3),
             compile_s=round(self.compile_s, 3),
             judged_episodes=self.judged_episodes,
