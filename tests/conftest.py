@@ -12,9 +12,29 @@ install_import_hook("pcmlp", "beartype.beartype")
 os.environ.setdefault("PCMLP_CACHE", "off")  # what a test compiles is nobody's business
 
 
+def pytest_addoption(parser):
+    parser.addoption("--kills", type=int, default=2, help="how often runs are killed")
+    parser.addoption("--reliability", metavar="FILE.md", help="write the tables of faults and bad inputs into it")
+
+
 def pytest_configure(config):
     if config.option.markexpr == "not slow":  # these compile much and run little
         os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
+
+@pytest.fixture(autouse=True)
+def _noted(request, record_property):
+    """What a test shows about a fault, for the table of `--reliability`."""
+    if fault := request.node.get_closest_marker("fault"):
+        record_property("fault", fault.args)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if config.option.reliability:
+        from reliability import write_tables
+
+        notes = [note for report in terminalreporter.stats.get("passed", []) for note in report.user_properties]
+        write_tables(config.option.reliability, notes, config.option.kills)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 from safetensors.numpy import load_file, save_file
+from same_run import assert_same_run
 
 from pcmlp import framework
 from pcmlp.baselines.random import UniformPolicy
@@ -103,25 +104,6 @@ def test_the_last_two_checkpoints_and_the_best_are_kept(places, tmp_path):
 def test_what_a_checkpoint_says(places):
     facts = checkpoint.read_facts(places / "cut" / "checkpoint", 17)
     assert (facts.task, facts.algo, facts.seeds) == ("combination-lock", "pcmlp-linear", [0, 7])
-
-
-def equal_but_for_times(once, again):
-    assert once.keys() == again.keys()
-    for name in once:
-        if not name.endswith("_s"):
-            np.testing.assert_array_equal(once[name], again[name])
-
-
-def assert_same_run(whole, again):
-    first, second = ((out / "metrics.csv").read_text().splitlines() for out in (whole, again))
-    assert first[0] == second[0]
-    equal_but_for_times(read_metrics(whole), read_metrics(again))
-    for file in ("policy/policy.safetensors", "checkpoint/000020/learner.safetensors", "config.json"):
-        assert (whole / file).read_bytes() == (again / file).read_bytes()
-    for one, other in zip(read(whole / "episodes"), read(again / "episodes"), strict=True):
-        assert one.iteration == other.iteration
-        equal_but_for_times(one.arrays, other.arrays)
-    assert read_summary(whole)["seeds"] == read_summary(again)["seeds"]
 
 
 def test_a_run_that_was_cut_off_goes_on_bit_for_bit(places, cut):

@@ -124,6 +124,11 @@ def _typed(name: str, text: str) -> int | float | None:
     return int(text) if name in ("iteration", "seed", "env_steps") else float(text)
 
 
+def as_read(row: Row) -> Row:
+    """The row as `metrics.csv` gives it back: a run that is resumed knows no more digits than that."""
+    return {name: _typed(name, shown(value)) for name, value in row.items()}
+
+
 def check_free(path: Path) -> None:
     if path.is_dir() and any(file.name != LOCK for file in path.iterdir()):
         remedy = "or --resume to go on with it" if (path / "config.json").exists() else "new or empty"

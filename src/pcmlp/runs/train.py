@@ -22,7 +22,7 @@ from pcmlp.runs.checkpoint import Checkpoint, Facts, fingerprint
 from pcmlp.runs.config import RunConfig, to_json
 from pcmlp.runs.episodes import EpisodeLog, cut
 from pcmlp.runs.evaluate import Judge, evaluation_keys, scores
-from pcmlp.runs.folder import Row, RunFolder, check_free, read_summary
+from pcmlp.runs.folder import Row, RunFolder, as_read, check_free, read_summary
 from pcmlp.runs.interrupt import stop_when_asked
 from pcmlp.runs.lock import Lock
 from pcmlp.runs.policy import deployed, save_policies
@@ -169,6 +169,7 @@ class Run:
             self.learner, self._before, self.done = point.learner, point.facts, point.facts.iteration
             n = point.facts.iteration
         self.folder.write_config(to_json(self.config))
+        checkpoint.sweep(self.folder.checkpoint)
         self.rows = self.folder.cut(n)
         cut(self.folder.episodes, n)
 
@@ -228,7 +229,7 @@ class Run:
         for i, seed in enumerate(self.config.seeds):
             first = {"iteration": n, "seed": seed, "env_steps": int(steps[i])}
             measured = {name: float(values[i]) for name, values in sorted(metrics.items())}
-            rows.append({**first, **self.scores(returns, i), **measured, "wall_s": wall_s})
+            rows.append(as_read({**first, **self.scores(returns, i), **measured, "wall_s": wall_s}))
         self.rows += rows
         self.folder.append(rows)
         self.boards.add(rows)

@@ -1,0 +1,133 @@
+"""`kill -9` at any moment, then `--resume`: the run that comes out is the uninterrupted one, bit for bit.
+
+By default a few kills; `make faults` has fifty (`--kills 50`), half of them of Deep PC-MLP on mountain-car.
+"""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from same_run import assert_same_run
+
+from pcmlp.runs import checkpoint, durable
+from pcmlp.runs.config import resolve
+from pcmlp.runs.folder import read_summary
+from pcmlp.runs.train import train
+
+LOCK = ("combination-lock", "--seeds", "0", "7", "--steps", "900", "--set", "task.horizon=3", "task.actions=2")
+CAR = ("mountain-car", "--seeds", "0", "1", "--steps", "600", "--set", "task.horizon=20", "eval_episodes=4")
+
+
+class Trials:
+    """The command `pcmlp train` in processes of its own, with one compile cache for all of them."""
+
+    def __init__(self, folder, words):
+        self.folder = folder
+        self.words = words
+        self.env = {**os.environ, "PCMLP_CACHE": str(folder / "cache"), "COLUMNS": "200"}
+        self.whole = folder / "whole"
+        self.complete(self.whole)  # fills the cache
+        shutil.rmtree(self.whole)
+        begun = time.perf_counter()
+        self.complete(self.whole)
+        self.seconds = time.perf_counter() - begun
+
+    def start(self, out):
+        command = [sys.executable, "-m", "pcmlp.cli", "train", *self.words, "--out", str(out), "--resume"]
+        return subprocess.Popen(command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def complete(self, out):
+        process = self.start(out)
+        said, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+
+    def kill(self, count, rng):
+        """`count` kills at random moments, over as many runs as that takes; each run is then ended and compared."""
+        kills = runs = 0
+        while kills < count:
+            out = self.folder / f"killed-{runs}"
+            for _ in range(min(5, count - kills)):
+                process = self.start(out)
+                try:
+                    process.wait(timeout=rng.uniform(0.2, 1.0) * self.seconds)
+                    break  # it was quicker
+                except subprocess.TimeoutExpired:
+                    process.send_signal(signal.SIGKILL)
+                    process.wait()
+                    kills += 1
+                finally:
+                    process.stdout.close()
+            self.complete(out)
+            assert_same_run(self.whole, out)
+            runs += 1
+        return kills
+
+
+@pytest.mark.fault("`kill -9` at a random moment of combination-lock", "`--resume` goes on, bit for bit")
+def test_kills_at_random_moments(tmp_path, request):
+    count = request.config.getoption("--kills")
+    assert Trials(tmp_path, LOCK).kill(-(-count // 2), random.Random(0)) >= count // 2
+
+
+@pytest.mark.slow
+@pytest.mark.fault("`kill -9` at a random moment of Deep PC-MLP on mountain-car", "`--resume` goes on, bit for bit")
+def test_kills_of_deep_pcmlp(tmp_path, request, tiny_trpo):
+    count = request.config.getoption("--kills")
+    assert Trials(tmp_path, (*CAR, *tiny_trpo)).kill(count // 2, random.Random(1)) >= count // 2
+
+
+class Killed(BaseException):
+    """Nothing in the code catches it, as nothing catches a kill."""
+
+
+def lock_run():
+    return resolve("combination-lock", seeds=(0, 7), steps=9, settings=("task.horizon=3", "task.actions=2"))
+
+
+def operations(monkeypatch, most):
+    """Counts what a checkpoint does on disk, and dies at operation `most`, a write with half of its bytes."""
+    done = []
+
+    def counted(name, real, half=None):
+        def operation(*args):
+            done.append(name)
+            if len(done) == most:
+                if half is not None:
+                    half(*args)
+                raise Killed
+            return real(*args)
+
+        return operation
+
+    write, sync, remove = durable.write_and_sync, durable.sync_folder, checkpoint._remove
+    halved = counted("write", write, lambda path, data: path.write_bytes(data[: len(data) // 2]))
+    monkeypatch.setattr(checkpoint, "write_and_sync", halved)
+    monkeypatch.setattr(checkpoint, "sync_folder", counted("sync", sync))
+    monkeypatch.setattr(checkpoint, "_remove", counted("remove", remove))
+    monkeypatch.setattr(checkpoint.os, "rename", counted("rename", os.rename))
+    return done
+
+
+@pytest.mark.fault("death at any operation of a checkpoint's write", "the one before loads, what is left is swept")
+def test_death_at_every_operation_of_a_checkpoint(tmp_path, monkeypatch):
+    train(lock_run(), tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        done = operations(patch, most=0)
+        train(lock_run(), tmp_path / "counted")
+    assert {"write", "sync", "rename", "remove"} == set(done)
+    for most in range(1, len(done) + 1):
+        out = tmp_path / f"dies-{most}"
+        with monkeypatch.context() as patch:
+            operations(patch, most)
+            with pytest.raises(Killed):
+                train(lock_run(), out)
+        (out / "summary.json").unlink(missing_ok=True)
+        train(lock_run(), out, resume=True)
+        assert_same_run(tmp_path / "whole", out)
+        assert read_summary(out)["status"] == "finished"
+        assert all(place.name.isdigit() for place in (out / "checkpoint").iterdir())
