@@ -112,6 +112,11 @@ class Theory:
     setting: Annotated[LinearMDP, subcommand("linear-mdp")] | Annotated[KNR, subcommand("knr")]
 
 
+@dataclass(frozen=True)
+class Doctor:
+    """Whether this machine can run pcmlp, and what is missing."""
+
+
 Command = (
     Annotated[List, subcommand("list")]
     | Annotated[Train, subcommand("train")]
@@ -119,4 +124,5 @@ Command = (
     | Annotated[Report, subcommand("report")]
     | Annotated[Bench, subcommand("bench")]
     | Annotated[Theory, subcommand("theory")]
+    | Annotated[Doctor, subcommand("doctor")]
 )

@@ -1,4 +1,4 @@
-"""The command line: `pcmlp list`, `train`, `eval`, `report`, `bench`, `theory`.
+"""The command line: `pcmlp list`, `train`, `eval`, `report`, `bench`, `theory`, `doctor`.
 
 Exit codes: 0; 1 and one line on stderr where a run cannot go on; 2 and one line for bad input; 75 for a run that was
 asked to stop and did so after an iteration; 130 for one that was stopped in the middle of one. 1, 75 and 130 can be
@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import OmitSubcommandPrefixes
 
-from pcmlp.arguments import KNR, Bench, Command, Eval, LinearMDP, List, Report, Theory, Train
+from pcmlp.arguments import KNR, Bench, Command, Doctor, Eval, LinearMDP, List, Report, Theory, Train
 
 _FAILED = 1
 _BAD_INPUT = 2
@@ -48,11 +48,12 @@ def main(arguments: list[str] | None = None) -> int:
 
         if isinstance(error, RunStopped):
             return fail(str(error), _FAILED)
+        if "Unable to initialize backend" in str(error):  # JAX_PLATFORMS asks for what is not there
+            return fail(f"{first_of(error)}; unset JAX_PLATFORMS, or install it: pip install 'pcmlp[cuda]'", _FAILED)
         if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):  # JAX's word for it
             raise
-        first = str(error).strip().splitlines()[0] if str(error).strip() else "no more to be had"
         remedy = "give fewer --seeds, or less of replay_size, planner.streams or model.sizes; --resume goes on"
-        return fail(f"not enough memory ({first}); {remedy}", _FAILED)
+        return fail(f"not enough memory ({first_of(error)}); {remedy}", _FAILED)
     except ValueError as error:
         from pcmlp.types import ConfigError
 
@@ -80,18 +81,27 @@ def one_line(box: str) -> str:
     return f"{said.removesuffix('.')}{meant_words}; pcmlp --help shows what there is"
 
 
+def first_of(error: BaseException) -> str:
+    said = str(error).strip().splitlines()
+    return said[0] if said else type(error).__name__
+
+
 def fail(line: str, code: int = _BAD_INPUT) -> int:
     print(f"pcmlp: {' '.join(line.split())}", file=sys.stderr)
     return code
 
 
-def run(command: List | Train | Eval | Report | Bench | Theory, words: list[str]) -> int:
+def run(command: List | Train | Eval | Report | Bench | Theory | Doctor, words: list[str]) -> int:
     if isinstance(command, List):
         return show_names()
     if isinstance(command, Theory):
         return show_theory(command.setting)
     if isinstance(command, Report):
         return report(command)
+    if isinstance(command, Doctor):
+        from pcmlp import doctor
+
+        return doctor.main()
     from pcmlp.runs.cache import use_cache
 
     use_cache()
@@ -165,13 +175,21 @@ def train(command: Train, words: list[str]) -> int:
         resume=command.resume,
         tensorboard=command.tensorboard,
     )
-    from pcmlp.report.pictures import draw  # matplotlib takes its time, which nobody waits for before the first row
-
-    pictures = draw(out) if (out / "metrics.csv").exists() else []
+    pictures = pictures_of(out)
     show_summary(console, summary, out)
     spent = f"{summary['wall_s']:.1f} s, of which {summary['compile_s']:.1f} s compiling"
     console.print("; ".join([spent, *map(str, pictures)]), highlight=False, soft_wrap=True)
     return {"finished": 0, "stopped": _STOPPED}.get(summary["status"], _INTERRUPTED)
+
+
+def pictures_of(out: Path) -> list[Path | str]:
+    """What was drawn, or why nothing was: the run is on disk, and no picture may spoil that."""
+    try:
+        from pcmlp.report.pictures import draw  # matplotlib takes its time, which nobody waits for before the first row
+
+        return list(draw(out)) if (out / "metrics.csv").exists() else []
+    except Exception as error:
+        return [f"no pictures ({type(error).__name__}: {first_of(error)}); pcmlp report {out} draws them later"]
 
 
 def show_summary(console: Console, summary: dict[str, Any], out: Path) -> None:

@@ -27,6 +27,9 @@ class LiveProgress:
     def update(self, iteration: int, line: str, wall_s: float) -> None:
         self._bar.update(self._task, completed=iteration, description=line)
 
+    def note(self, line: str) -> None:
+        self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
     def __enter__(self) -> "LiveProgress":
         self._bar.start()
         return self
@@ -45,7 +48,10 @@ class PlainProgress:
 
     def update(self, iteration: int, line: str, wall_s: float) -> None:
         if iteration % self._every == 0 or iteration == self._total:
-            print(f"iteration {iteration}/{self._total}  {line}  {wall_s:.1f} s", file=self._file, flush=True)
+            self.note(f"iteration {iteration}/{self._total}  {line}  {wall_s:.1f} s")
+
+    def note(self, line: str) -> None:
+        print(line, file=self._file, flush=True)
 
     def __enter__(self) -> "PlainProgress":
         return self

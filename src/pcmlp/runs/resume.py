@@ -65,7 +65,8 @@ def left_off(config: RunConfig, algo: AbstractAlgorithm, keys: Key[Array, " seed
     n = found[-1]
     _check_facts(config, folder, checkpoint.read_facts(folder, n))
     try:
-        point = checkpoint.load(folder, n, eqx.filter_eval_shape(algo.start, keys))
+        # not `algo.start` itself: a method brings its algorithm along as an input, whose numbers are then unknown
+        point = checkpoint.load(folder, n, eqx.filter_eval_shape(lambda keys: algo.start(keys), keys))
     except ConfigError:
         raise
     except ValueError as error:

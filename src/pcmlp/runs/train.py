@@ -104,7 +104,9 @@ def boards_if_any(run: "Run", console: Console) -> Boards:
         return open_boards(run.folder.path / "tensorboard", run.config.seeds, run.rows)
     except ImportError:
         say(console, "--tensorboard: needs tensorboardX, going on without; pip install 'pcmlp[tensorboard]'")
-        return Boards({})
+    except OSError as error:
+        say(console, f"--tensorboard: {error.strerror} ({error.filename}), going on without; metrics.csv has it all")
+    return Boards({})
 
 
 def say(console: Console, line: str) -> None:
@@ -232,7 +234,11 @@ class Run:
             rows.append(as_read({**first, **self.scores(returns, i), **measured, "wall_s": wall_s}))
         self.rows += rows
         self.folder.append(rows)
-        self.boards.add(rows)
+        try:
+            self.boards.add(rows)
+        except OSError as error:
+            self.boards = Boards({})
+            progress.note(f"--tensorboard: {error.strerror}, going on without; metrics.csv has it all")
         bonus = float(np.mean(metrics["bonus_mean"])) if "bonus_mean" in metrics else None
         progress.update(n, status_line(float(np.mean(steps)), float(np.mean(returns["eval"])), bonus), wall_s)
 
