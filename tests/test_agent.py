@@ -18,7 +18,7 @@ from pcmlp.runs.build import build_deep
 from pcmlp.runs.summary import CompileClock
 from pcmlp.runs.train import seed_keys
 from pcmlp.tasks.host import GymnasiumWorld
-from pcmlp.types import ConfigError, Task
+from pcmlp.types import ConfigError, EnvironmentFault, Task
 
 HORIZON, EACH = 10, 20  # steps of an episode and of an iteration
 OBSERVATION = np.array([0.3, -0.1], np.float32)
@@ -93,6 +93,19 @@ def numbers(learner):
 
 def test_learning_counts_whole_iterations(agent):
     assert agent.num_timesteps == 3 * EACH
+    assert agent.iteration == 3
+
+
+def test_an_environment_that_fails_too_often_leaves_the_agent_as_it_was(agent, monkeypatch):
+    learner = agent.learner
+
+    def fail(self, action):
+        raise ValueError("the wheel came off")
+
+    monkeypatch.setattr(Cart, "step", fail)
+    with pytest.raises(EnvironmentFault, match="step raised ValueError: the wheel came off"):
+        agent.learn(2 * EACH)
+    assert agent.learner is learner
     assert agent.iteration == 3
 
 

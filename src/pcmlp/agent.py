@@ -77,10 +77,10 @@ class DeepPCMLP:
             )
         todo = range(steps // each)
         for _ in track(todo, "learning", disable=not progress_bar):
-            self.iteration += 1
-            iteration = self.algo.iterate(self.keys, self.learner, self.iteration)
+            # Counted when it is done: after an environment's fault the agent is what it was before.
+            iteration = self.algo.iterate(self.keys, self.learner, self.iteration + 1)
             assert isinstance(iteration.learner, DeepLearner)
-            self.learner = iteration.learner
+            self.learner, self.iteration = iteration.learner, self.iteration + 1
             metrics = {name: float(values[0]) for name, values in iteration.metrics.items()}
             if callback is not None and callback(self, metrics) is False:
                 break

@@ -20,7 +20,9 @@ from pcmlp.types import Box, ConfigError, Space
 Samples = tuple[Array, Array, Array]  # states, actions, next states, each with a leading axis
 
 _EXAMPLES = 16
+_TRIAL = 32  # steps of trying an environment out
 _SUPPORTED = "supported is a 1-D Box of floats"
+_DETERMINISM = ("check_reset_seed_determinism", "check_step_determinism")
 _FLATTEN = "wrap the environment in gymnasium.wrappers.FlattenObservation"
 
 
@@ -116,10 +118,10 @@ def import_gymnasium() -> Any:
     return gymnasium
 
 
-def check_environment(env: Any) -> None:
-    """That `env` is a Gymnasium environment, passes Gymnasium's own checks and has spaces that we support."""
+def check_environment(env: Any) -> list[str]:
+    """That `env` is a Gymnasium environment, passes Gymnasium's own checks and has spaces that we support; what is
+    worth knowing of it though nothing is wrong."""
     gymnasium = import_gymnasium()
-    from gymnasium.utils.env_checker import check_env
 
     if not isinstance(env, gymnasium.Env):
         raise ConfigError(
@@ -129,10 +131,11 @@ def check_environment(env: Any) -> None:
     for kind in ("observation", "action"):  # where there is none at all, Gymnasium's checks say so
         if isinstance(space := getattr(env, f"{kind}_space", None), gymnasium.Space):
             _check_space(env, space, kind)
+    repeats = _repeats(env)
     try:
         with warnings.catch_warnings():  # advice, such as on the scale of actions
             warnings.simplefilter("ignore")
-            check_env(env, skip_render_check=True, skip_close_check=True)
+            _check_by_gymnasium(env, repeats)
     except Exception as error:  # its checks raise many kinds, and so may the environment
         raise ConfigError(
             f"environment {env}: fails Gymnasium's {_failed_check(error)}: {first_line(error)}"
@@ -143,6 +146,52 @@ def check_environment(env: Any) -> None:
             f"environment {env}: its actions range over {_short(env.action_space)}; give it finite bounds, "
             "the lower below the upper, by gymnasium.wrappers.RescaleAction or in its action_space"
         )
+    if repeats:
+        return []
+    return [
+        f"environment {env}: goes another way after the same reset(seed), so a run in it is not reproducible; "
+        "let it draw all its random numbers from self.np_random, after super().reset(seed=seed)"
+    ]
+
+
+def _check_by_gymnasium(env: Any, repeats: bool) -> None:
+    """Its checks, of which those that refuse what does not repeat itself are no reason not to learn."""
+    from gymnasium.utils import env_checker, passive_env_checker
+
+    try:
+        env_checker.check_env(env, skip_render_check=True, skip_close_check=True)
+    except Exception as error:
+        if repeats or _failed_check(error) not in _DETERMINISM:
+            raise
+        env_checker.check_reset_options(env)
+        passive_env_checker.env_reset_passive_checker(env)
+        passive_env_checker.env_step_passive_checker(env, env.action_space.sample())
+
+
+def _repeats(env: Any) -> bool:
+    """Whether the same seed and actions lead to the same observations."""
+    try:
+        return alike(trial(env), trial(env))
+    except Exception:  # Gymnasium's checks will come to it, and have better words
+        return True
+
+
+def trial(env: Any) -> list[tuple[Any, ...]]:
+    """A few steps by random actions, the same for every copy: state, action, next state, terminated, truncated."""
+    rng, space = np.random.default_rng(0), env.action_space
+    state, _ = env.reset(seed=0)
+    rows = []
+    for _ in range(_TRIAL):
+        action = rng.uniform(space.low, space.high).astype(space.dtype)
+        next_state, _, terminated, truncated, _ = env.step(action)
+        rows.append((state, action, next_state, terminated, truncated))
+        state = env.reset()[0] if terminated or truncated else next_state
+    return rows
+
+
+def alike(ours: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]]) -> bool:
+    pairs = ((x, y) for a, b in zip(ours, theirs, strict=True) for x, y in zip(a, b, strict=True))
+    return all(np.array_equal(x, y, equal_nan=True) for x, y in pairs)
 
 
 def _failed_check(error: BaseException) -> str:
@@ -164,4 +213,13 @@ def _check_space(env: Any, space: Any, kind: str) -> None:
     raise ConfigError(f"environment {env}: its {kind} space is {_short(space)}; {_SUPPORTED}{remedy}")
 
 
-__all__ = ["Samples", "check_environment", "check_reward", "check_terminal", "first_line", "import_gymnasium"]
+__all__ = [
+    "Samples",
+    "alike",
+    "check_environment",
+    "check_reward",
+    "check_terminal",
+    "first_line",
+    "import_gymnasium",
+    "trial",
+]

@@ -1,94 +1,245 @@
-"""Copies of one Gymnasium environment, made as they are needed and stepped together."""
+"""Copies of one Gymnasium environment, made as they are needed and stepped together, whatever they do.
 
+An episode with a fault in it is spoilt: `step` says so, and the copy is made anew when its lane begins the next one.
+Faults are counted, and too many of them end it with an `EnvironmentFault`.
+"""
+
+import pickle
+from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from pcmlp.tasks.checks import Samples, check_environment, first_line, import_gymnasium
+from pcmlp.tasks.checks import Samples, alike, check_environment, first_line, import_gymnasium, trial
+from pcmlp.tasks.faults import Faults, Sight, too_many
 from pcmlp.types import ConfigError
+from pcmlp.workers import DIED, LOST, SHARED, Answer, Copies, Order, Workers
 
 _MOST = 128  # copies at a time: a simulator of a robot takes some megabytes
-_TRIAL = 32  # steps of trying an environment out
+_SAMPLES = 32  # steps of random play
+_IN_A_ROW = 5  # faults of a lane, with no good episode between: it has then been made anew four times
+_NOBODY = (Answer(fault=LOST), None)
+_GUARD = "a script that uses workers has to call this under if __name__ == '__main__':"
 
 
 class Environments:
     """A lane is a copy. Compared by identity, so that it can be a static part of a compiled program's input."""
 
-    def __init__(self, first: Any, make: Callable[[], Any] | str):
+    def __init__(
+        self, first: Any, make: Callable[[], Any] | str, copies: Copies | Workers, notes: list[str], max_faults: int
+    ):
         """`make` gives another one, or says why there is none."""
         self.first = first
         self.limit = 1 if isinstance(make, str) else _MOST
+        self.faults = Faults()
+        self.notes = notes  # what to know of a run in them
         self._make = make
-        self._copies = [first]
+        self._copies = copies
+        self._max_faults = max_faults
+        self._sight = Sight(first.observation_space)
+        self._begun: set[int] = set()  # lanes that ever had a copy
+        self._steps: Counter[int] = Counter()  # of a lane's episode
+        self._in_a_row: Counter[int] = Counter()
+        self._seeds: dict[int, tuple[int, int]] = {}  # a lane's last seed, and how many were made of it since
 
     @staticmethod
-    def of(make: Any, seeds: int) -> "Environments":
+    def of(make: Any, seeds: int, workers: int = 0, timeout: float = 60.0, max_faults: int = 100) -> "Environments":
         """Of a function that makes one, or of one, where it has a spec that makes others like it; checked."""
+        _check_numbers(workers, timeout, max_faults)
         gymnasium = import_gymnasium()
-        if isinstance(make, gymnasium.Env) or not callable(make):
-            check_environment(make)
-            environments = Environments(make, _copier(make))
+        given = isinstance(make, gymnasium.Env) or not callable(make)
+        first = make if given else _made(make)
+        notes = check_environment(first)
+        maker = _copier(first, repeats=not notes) if given else make
+        if workers:
+            copies = Workers(_pickled(first, maker, workers), workers, timeout)
         else:
-            try:
-                first = make()
-            except gymnasium.error.Error as error:
-                raise ConfigError(f"environment: cannot be made: {first_line(error)}") from error
-            check_environment(first)
-            environments = Environments(first, make)
+            copies = Copies(maker if callable(maker) else lambda: first, first, keep=given)
+        environments = Environments(first, maker, copies, notes, max_faults)
         environments.ready(seeds)
         return environments
 
     def ready(self, count: int) -> None:
-        """At least `count` copies."""
+        """At least `count` copies: what cannot be made at all is bad input, and no fault."""
+        self._allow(count)
+        missing = [lane for lane in range(count) if not self._copies.has(lane)]
+        for answer in self._renew(missing):
+            if answer.fault:
+                remedy = f"; {_GUARD}" if answer.fault == DIED else ""
+                raise ConfigError(f"environment {self.first}: another one cannot be made: {answer.said}{remedy}")
+        self._begun.update(range(count))
+
+    def _allow(self, count: int) -> None:
         if count > 1 and isinstance(self._make, str):
             raise ConfigError(
                 f"environment {self.first}: {count} seeds need as many copies of it, and {self._make}; "
                 "give a function that makes it, such as lambda: gymnasium.make(ID)"
             )
-        while len(self._copies) < count:
-            assert callable(self._make)
-            copy = self._make()
-            if any(copy is other for other in self._copies):
-                raise ConfigError(f"environment {copy}: made twice by its function; let it make a new one at each call")
-            self._copies.append(copy)
 
-    def reset(self, lanes: np.ndarray, seeds: np.ndarray | None = None) -> np.ndarray:
+    def reset(self, lanes: np.ndarray, seeds: np.ndarray | None = None, *, fixed: bool = False) -> np.ndarray:
         """The first observations of those `lanes`, [seeds, width, ...]; zero elsewhere. Without a seed, the
-        environment's own random numbers go on."""
-        self.ready(lanes.size)
-        states = np.zeros((lanes.size, *self.first.observation_space.shape), np.float32)
-        for lane in np.flatnonzero(lanes):
-            seed = None if seeds is None else int(seeds.flat[lane])
-            states[lane], _ = self._copies[lane].reset(seed=seed)
+        environment's own random numbers go on. What fails is made anew and reset with another seed, or with the same
+        one where it is `fixed`."""
+        self._allow(lanes.size)
+        states = np.zeros((lanes.size, *self._sight.shape), np.float32)
+        waiting: dict[int, int | None] = {}
+        for lane in map(int, np.flatnonzero(lanes)):
+            if self._steps.pop(lane, 0) and self._copies.has(lane):
+                del self._in_a_row[lane]  # it got through an episode
+            if seeds is not None:
+                self._seeds[lane] = int(seeds.flat[lane]), 0
+                waiting[lane] = int(seeds.flat[lane])
+            else:  # a new copy would have random numbers of nobody's choice
+                waiting[lane] = None if self._copies.has(lane) else self._another(lane)
+        while waiting:
+            for lane, (answer, seen) in self._begin(waiting).items():
+                if not answer.fault:
+                    states[lane] = seen
+                    del waiting[lane]
+                    continue
+                self._reject(lane, answer)
+                if not fixed:
+                    waiting[lane] = self._another(lane)
         return states.reshape(*lanes.shape, -1)
 
-    def step(self, actions: np.ndarray, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Next observations, terminated, truncated of those `lanes`; zero elsewhere."""
+    def step(self, actions: np.ndarray, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Next observations, terminated, truncated of those `lanes`, and whether their episode is spoilt; zero
+        elsewhere."""
         space = self.first.action_space
         # In the space's own precision: a bound rounded to 32 bits may lie outside of it.
         actions = np.clip(actions.astype(space.dtype), space.low, space.high).reshape(lanes.size, -1)
-        states = np.zeros((lanes.size, *self.first.observation_space.shape), np.float32)
-        terminated, truncated = np.zeros((2, lanes.size), bool)
-        for lane in np.flatnonzero(lanes):
-            states[lane], _, terminated[lane], truncated[lane], _ = self._copies[lane].step(actions[lane])
-        return states.reshape(*lanes.shape, -1), terminated.reshape(lanes.shape), truncated.reshape(lanes.shape)
+        states = np.zeros((lanes.size, *self._sight.shape), np.float32)
+        terminated, truncated, spoilt = np.zeros((3, lanes.size), bool)
+        chosen = list(map(int, np.flatnonzero(lanes)))
+        answers = self._observe("step", [lane for lane in chosen if self._copies.has(lane)], actions)
+        for lane in chosen:
+            answer, seen = answers.get(lane, _NOBODY)
+            self._steps[lane] += answer.fault != LOST
+            if answer.fault:
+                spoilt[lane] = True
+                self._reject(lane, answer)
+            else:
+                states[lane], terminated[lane], truncated[lane] = seen, answer.terminated, answer.truncated
+        terminated, truncated, spoilt = (x.reshape(lanes.shape) for x in (terminated, truncated, spoilt))
+        return states.reshape(*lanes.shape, -1), terminated, truncated, spoilt
 
     def sample(self) -> Samples:
         """Real transitions by random actions."""
-        rows = [row[:3] for row in _trial(self.first)]
-        state, action, next_state = (jnp.asarray(np.stack(x), jnp.float32) for x in zip(*rows, strict=True))
-        return state, action, next_state
+        rng, space, lane = np.random.default_rng(0), self.first.action_space, np.ones((1, 1), bool)
+        rows, state = [], self.reset(lane, np.zeros((1, 1), int))
+        while len(rows) < _SAMPLES:
+            action = rng.uniform(space.low, space.high)[None, None].astype(np.float32)
+            next_state, terminated, truncated, spoilt = self.step(action, lane)
+            if not spoilt.any():
+                rows.append((state[0, 0], action[0, 0], next_state[0, 0]))
+            state = self.reset(lane) if (terminated | truncated | spoilt).any() else next_state
+        states, actions, next_states = (jnp.asarray(np.stack(x)) for x in zip(*rows, strict=True))
+        return states, actions, next_states
 
     def starts(self, count: int) -> np.ndarray:
         """Observations at resets, which are no steps."""
-        return np.stack([self.first.reset(seed=seed)[0] for seed in range(count)]).astype(np.float32)
+        lane = np.ones((1, 1), bool)
+        return np.stack([self.reset(lane, np.full((1, 1), seed))[0, 0] for seed in range(count)])
+
+    def close(self) -> None:
+        """Ends workers and closes copies, but for an environment that was handed in; a later walk makes new ones."""
+        self._copies.close()
+
+    def _renew(self, lanes: list[int]) -> list[Answer]:
+        answers = self._copies.ask([("make", lane, None) for lane in lanes])
+        for answer in answers:
+            if answer.fault == SHARED:
+                raise ConfigError(f"environment {self.first}: {answer.said}; let it make a new one at each call")
+        return answers
+
+    def _observe(self, what: str, lanes: list[int], arguments: Any) -> dict[int, tuple[Answer, Any]]:
+        """What each lane did and what is seen then."""
+        orders: list[Order] = [(what, lane, arguments[lane]) for lane in lanes]
+        seen, answers = self._sight.judged(what, self._copies.ask(orders))
+        return dict(zip(lanes, zip(answers, seen, strict=True), strict=True))
+
+    def _begin(self, waiting: dict[int, int | None]) -> dict[int, tuple[Answer, Any]]:
+        """What resetting gave, after making what there is none of."""
+        absent = [lane for lane in waiting if not self._copies.has(lane)]
+        made = dict(zip(absent, self._renew(absent), strict=True))
+        self.faults.restarts += sum(not answer.fault and lane in self._begun for lane, answer in made.items())
+        self._begun.update(lane for lane, answer in made.items() if not answer.fault)
+        # A worker that died while it made one has taken with it those it made before.
+        answers = self._observe("reset", [lane for lane in waiting if self._copies.has(lane)], waiting)
+        for lane in waiting:
+            if lane not in answers:
+                answers[lane] = (made[lane], None) if lane in made and made[lane].fault else _NOBODY
+        return answers
+
+    def _reject(self, lane: int, answer: Answer) -> None:
+        """Counts a fault and the episode it spoils, and says when it is enough."""
+        steps = self._steps.pop(lane, 0)
+        self.faults.rejected += steps
+        self._copies.forget(lane)
+        if answer.fault == LOST:
+            return
+        self.faults.add(answer.fault, answer.said + (f", at step {steps} of an episode" if steps else ""))
+        self._in_a_row[lane] += 1
+        if self._in_a_row[lane] >= _IN_A_ROW:
+            why = f"failed {_IN_A_ROW} times in a row, begun anew each time"
+            raise too_many(self.first, self.faults, answer.fault, why)
+        if self.faults.total > self._max_faults:
+            why = f"failed {self.faults.total} times, with max_faults={self._max_faults}"
+            raise too_many(self.first, self.faults, answer.fault, why, ", or give a larger max_faults")
+
+    def _another(self, lane: int) -> int:
+        """A seed for a lane that has used its own."""
+        seed, count = self._seeds.get(lane, (0, 0))
+        self._seeds[lane] = seed, count + 1
+        return another_seed(seed, count + 1)
 
 
-def _copier(env: Any) -> Callable[[], Any] | str:
-    """What makes others like `env`, or why nothing does."""
+def another_seed(*numbers: int) -> int:
+    return int(np.random.default_rng(numbers).integers(2**31))
+
+
+def _made(make: Callable[[], Any]) -> Any:
+    gymnasium = import_gymnasium()
+    try:
+        return make()
+    except gymnasium.error.Error as error:
+        raise ConfigError(f"environment: cannot be made: {first_line(error)}") from error
+    except Exception as error:  # of the environment
+        raise ConfigError(f"environment: cannot be made: {type(error).__name__}: {first_line(error)}") from error
+
+
+def _check_numbers(workers: int, timeout: float, max_faults: int) -> None:
+    if workers < 0:
+        raise ConfigError(f"workers={workers}: give how many processes step the environment, or 0 for none but this")
+    if not timeout > 0:
+        raise ConfigError(f"timeout={timeout}: give the seconds that a step may take, more than 0")
+    if max_faults < 0:
+        raise ConfigError(f"max_faults={max_faults}: give how many faults a run may survive, 0 or more")
+
+
+def _pickled(first: Any, make: Callable[[], Any] | str, workers: int) -> bytes:
+    """What a worker makes its environments with."""
+    remedy = (
+        "give a function or a class from the top level of a module, such as "
+        "functools.partial(gymnasium.make, ID), or workers=0"
+    )
+    if isinstance(make, str):
+        raise ConfigError(f"workers={workers}: each makes the environment {first} for itself, and {make}; {remedy}")
+    try:
+        return pickle.dumps(make)
+    except Exception as error:  # pickle's own kinds, and whatever an object's own methods raise
+        raise ConfigError(
+            f"workers={workers}: what makes the environment {first} cannot be sent to a process "
+            f"({first_line(error)}); {remedy}"
+        ) from error
+
+
+def _copier(env: Any, repeats: bool) -> Callable[[], Any] | str:
+    """What makes others like `env`, or why nothing does; what does not repeat itself cannot be compared."""
     gymnasium = import_gymnasium()
     if env.spec is None:
         return "it is not registered with Gymnasium"
@@ -96,25 +247,10 @@ def _copier(env: Any) -> Callable[[], Any] | str:
     spec.kwargs.pop("render_mode", None)  # one window is enough
     try:
         copy = gymnasium.make(spec)
+        same = spec.nondeterministic or not repeats or alike(trial(env), trial(copy))
+        copy.close()
     except Exception as error:  # of a wrapper or of the environment
         return f"its spec makes none ({first_line(error)})"
-    if not spec.nondeterministic and not _alike(_trial(env), _trial(copy)):
+    if not same:
         return "what its spec makes moves differently"  # it was changed after it was made
-    return lambda: gymnasium.make(spec)
-
-
-def _trial(env: Any) -> list[tuple[Any, ...]]:
-    """A few steps by random actions, the same for every copy: state, action, next state, terminated, truncated."""
-    rng, space = np.random.default_rng(0), env.action_space
-    state, _ = env.reset(seed=0)
-    rows = []
-    for _ in range(_TRIAL):
-        action = rng.uniform(space.low, space.high).astype(space.dtype)
-        next_state, _, terminated, truncated, _ = env.step(action)
-        rows.append((state, action, next_state, terminated, truncated))
-        state = env.reset()[0] if terminated or truncated else next_state
-    return rows
-
-
-def _alike(ours: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]]) -> bool:
-    return all(np.array_equal(x, y) for a, b in zip(ours, theirs, strict=True) for x, y in zip(a, b, strict=True))
+    return partial(gymnasium.make, spec)

@@ -5,10 +5,14 @@ their actions, the environments' own steps, and a compiled call for the task's r
 episodes than copies, they are walked in waves. All randomness comes from the keys: a lane's own gives its environment's
 seed and its policy's noise, so neither the other lanes nor what was walked before matter.
 
+An episode that the environment spoils (it raises, gives what is no observation, hangs or dies: `copies.py`) leaves no
+valid row, and its lane begins another. A lane that has nothing to show is walked again.
+
 Observations are seen as 32-bit floats. An action is clipped to the environment's bounds before the step, and recorded
 as the policy gave it, as in `JaxWorld`.
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -21,7 +25,8 @@ import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
 from pcmlp.tasks.checks import check_reward, check_terminal
-from pcmlp.tasks.copies import Environments
+from pcmlp.tasks.copies import Environments, another_seed
+from pcmlp.tasks.faults import Faults
 from pcmlp.types import MDP, AbstractPolicy, AbstractWorld, Action, Box, Carry, ConfigError, State, Transitions, never
 
 _STARTS = 64  # observed resets that imagined episodes begin at
@@ -50,16 +55,23 @@ class Lanes(NamedTuple):
     number: np.ndarray  # [lanes]
     seed: np.ndarray  # [seeds, lanes], of the environment
     time: np.ndarray  # [seeds, lanes], uniform in the horizon: when to take a draw from d_pi
+    fixed: bool  # whether an episode that was spoilt is walked again with its own seed, not with another
 
     @staticmethod
-    def of(keys: Key[Array, " seeds"], count: int, horizon: int) -> "Lanes":
+    def of(keys: Key[Array, " seeds"], count: int, horizon: int, fixed: bool = False) -> "Lanes":
         """By NumPy, seeded with the keys: nothing to compile for another `count`."""
         each = [np.random.default_rng(words) for words in np.asarray(jr.key_data(keys))]
         seed, time = (np.stack([rng.integers(most, size=count) for rng in each]) for most in (2**31, horizon))
-        return Lanes(keys, np.arange(count), seed, time)
+        return Lanes(keys, np.arange(count), seed, time, fixed)
 
     def part(self, chosen: np.ndarray) -> "Lanes":
-        return Lanes(self.keys, self.number[chosen], self.seed[:, chosen], self.time[:, chosen])
+        return self._replace(number=self.number[chosen], seed=self.seed[:, chosen], time=self.time[:, chosen])
+
+    def again(self, attempt: int) -> "Lanes":
+        if attempt == 0 or self.fixed:
+            return self
+        seeds = [another_seed(int(seed), 0, attempt) for seed in self.seed.flat]
+        return self._replace(seed=np.reshape(seeds, self.seed.shape))
 
 
 class Step(NamedTuple):
@@ -89,14 +101,23 @@ class GymnasiumWorld(AbstractWorld):
         terminal: Callable | None = None,
         horizon: int | None = None,
         seeds: int = 1,
+        workers: int = 0,
+        timeout: float = 60.0,
+        max_faults: int = 100,
     ) -> "GymnasiumWorld":
         """Of a function that makes the environment, or of one environment; several seeds then copy it by its spec.
 
         The environment's own reward is not used: a planner needs one that it can compute. Its own terminations end
         episodes beside those of `terminal`. `horizon` is by default the time limit it is registered with. Trying the
-        environment out takes resets and a few dozen steps, which nothing learns from.
+        environment out, in this process, takes resets and some hundred steps, which nothing learns from.
+
+        With `workers`, copies are stepped in so many processes, each of which makes its own: the function has to be one
+        that can be pickled, and a script has to call this under `if __name__ == "__main__":`. A step or reset of more
+        than `timeout` seconds is then a fault, and so is a process that dies; without workers, what hangs hangs the run
+        and what crashes ends it. A lane's fifth fault in a row, or more than `max_faults` of all of them together,
+        raise `EnvironmentFault`.
         """
-        environments = Environments.of(make, seeds)
+        environments = Environments.of(make, seeds, workers, timeout, max_faults)
         env = environments.first
         horizon = _horizon(env, horizon)
         terminal = never if terminal is None else terminal
@@ -106,6 +127,19 @@ class GymnasiumWorld(AbstractWorld):
         check_terminal(terminal, states, actions, samples)
         starts = Starts(jnp.asarray(environments.starts(_STARTS)))
         return GymnasiumWorld(MDP(starts, no_transition, reward, terminal, horizon), states, actions, environments)
+
+    @property
+    def faults(self) -> Faults:
+        """What went wrong with the environments so far."""
+        return self.environments.faults
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of a run in this world, a line each."""
+        return self.environments.notes
+
+    def close(self) -> None:
+        self.environments.close()
 
     def collect(self, keys: Key[Array, " seeds"], policies: AbstractPolicy, n: int) -> tuple[Transitions, Transitions]:
         lanes = Lanes.of(keys, -(-n // self.mdp.horizon), self.mdp.horizon)
@@ -122,65 +156,80 @@ class GymnasiumWorld(AbstractWorld):
     def evaluate(
         self, keys: Key[Array, " seeds"], policies: AbstractPolicy, episodes: int
     ) -> Float[Array, "seeds episodes"]:
-        lanes = Lanes.of(keys, episodes, self.mdp.horizon)
+        lanes = Lanes.of(keys, episodes, self.mdp.horizon, fixed=True)
         returns = np.zeros(lanes.seed.shape)
-        for wave, _, step in self._walk(lanes, _deterministic(policies), self._to_the_end(lanes), restart=False):
-            returns[:, wave] += step.reward
+        for wave, t, step, kept in self._walk(lanes, _deterministic(policies), self._to_the_end(lanes), restart=False):
+            returns[:, wave] = np.where(kept < t, 0.0, returns[:, wave] + step.reward)
         return jnp.asarray(returns, jnp.float32)
 
     def _to_the_end(self, lanes: Lanes) -> np.ndarray:
         return np.full(lanes.seed.shape, self.mdp.horizon - 1)
 
     def _record(self, lanes: Lanes, policies: AbstractPolicy, final: np.ndarray, restart: bool) -> Step:
-        """All steps of a horizon; those that were not taken are not valid."""
+        """All steps of a horizon; those that were not taken, or were spoilt, are not valid."""
         shape = (*lanes.seed.shape, self.mdp.horizon)
         state, next_state = np.zeros((2, *shape, self.states.size), np.float32)
         action, reward = np.zeros((*shape, self.actions.size), np.float32), np.zeros(shape, np.float32)
         steps = Step(state, action, reward, next_state, *np.zeros((3, *shape), bool))
-        for wave, t, step in self._walk(lanes, policies, final, restart):
+        for wave, t, step, kept in self._walk(lanes, policies, final, restart):
             for whole, part in zip(steps, step, strict=True):
-                whole[:, wave, t] = part
+                whole[:, wave, t][step.valid] = part[step.valid]
+                for seed, lane in np.argwhere(kept < t):
+                    whole[seed, wave.start + lane, kept[seed, lane] : t] = 0
         return steps
 
     def _walk(
         self, lanes: Lanes, policies: AbstractPolicy, final: np.ndarray, restart: bool
-    ) -> Iterator[tuple[slice, int, Step]]:
-        """Which lanes did which step at which time, in waves of as many lanes as there may be copies."""
+    ) -> Iterator[tuple[slice, int, Step, np.ndarray]]:
+        """Which lanes did which step at which time, and up to which time what they did before is kept, which is that
+        time but for spoilt episodes; in waves of as many lanes as there may be copies."""
         seeds, count = final.shape
         waves = -(-count // max(1, self.environments.limit // seeds))
         width = -(-count // waves)
-        for start in range(0, count, width):
-            # The end of the last wave may be idle: all waves have one compiled shape.
-            chosen, here = np.minimum(np.arange(start, start + width), count - 1), min(width, count - start)
-            live = np.tile(np.arange(width) < here, (seeds, 1))
-            for t, step in self._wave(lanes.part(chosen), policies, final[:, chosen], live, restart):
-                yield slice(start, start + here), t, Step(*(x[:, :here] for x in step))
+        missing = np.ones(final.shape, bool)  # lanes of which no episode has ended as it should
+        # It ends: a lane can only be missing again after a fault, and too many of them raise.
+        for attempt in itertools.takewhile(lambda _: missing.any(), itertools.count()):
+            tried = lanes.again(attempt)
+            for start in range(0, count, width):
+                # The end of the last wave may be idle: all waves have one compiled shape.
+                chosen, here = np.minimum(np.arange(start, start + width), count - 1), min(width, count - start)
+                live = (np.arange(width) < here) & missing[:, chosen]
+                wave = slice(start, start + here)
+                for t, step, kept in self._wave(tried.part(chosen), policies, final[:, chosen], live, restart):
+                    missing[:, wave] &= ~step.last[:, :here]
+                    yield wave, t, Step(*(x[:, :here] for x in step)), kept[:, :here]
 
     def _wave(
         self, lanes: Lanes, policies: AbstractPolicy, final: np.ndarray, live: np.ndarray, restart: bool
-    ) -> Iterator[tuple[int, Step]]:
+    ) -> Iterator[tuple[int, Step, np.ndarray]]:
         """Steps of the lanes that are `live`, each up to its `final` one or the end of its episode; where an episode
         ends before and there is a `restart`, the next one begins."""
+        if not live.any():
+            return
         act = _compiled(_act, policies)
         judge = _compiled(_judge, (self.mdp.reward, self.mdp.terminal))
-        memory, begins = _compiled(_begin, policies)(live), np.zeros_like(live)
-        state = self.environments.reset(live, lanes.seed)
+        memory, begins, begun = _compiled(_begin, policies)(live), np.zeros_like(live), np.zeros(live.shape, int)
+        state = self.environments.reset(live, lanes.seed, fixed=lanes.fixed)
         for t in range(int(final.max()) + 1):
             memory, action = act(lanes.keys, np.uint32(lanes.number * self.mdp.horizon + t), memory, begins, state)
             played = np.asarray(action)
-            next_state, terminated, truncated = self.environments.step(played, live)
+            next_state, terminated, truncated, spoilt = self.environments.step(played, live)
+            good = live & ~spoilt
             reward, ended = (
-                np.where(live, x, np.zeros_like(x)) for x in map(np.asarray, judge(state, action, next_state))
+                np.where(good, x, np.zeros_like(x)) for x in map(np.asarray, judge(state, action, next_state))
             )
             terminal = ended | terminated
-            last = terminal | truncated | (live & (t == final))
-            yield t, Step(state, played, reward, next_state, terminal, last, live)
-            begins = last & (t < final) if restart else begins
-            live = live & (~last | begins)
+            last = terminal | truncated | (good & (t == final))
+            step = Step(state, played, reward, next_state, terminal, last, good)
+            yield t, step, np.where(spoilt, begun, t)
+            over = last | spoilt
+            begins = over & (t < final) if restart else begins
+            live = live & (~over | begins)
             if not live.any():
                 return
             state = next_state
             if begins.any():
+                begun = np.where(begins, t + 1, begun)
                 state = np.where(begins[..., None], self.environments.reset(begins), next_state)
 
 
