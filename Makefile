@@ -2,7 +2,7 @@
 PYTHON ?= python3
 PIP := .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test slow lint clean
+.PHONY: demo test slow faults lint clean
 
 demo: .venv/base
 	.venv/bin/python -m pcmlp.experiments.demo
@@ -12,6 +12,10 @@ test: .venv/test lint
 
 slow: .venv/test
 	.venv/bin/python -m pytest -m slow
+
+# Every fault that is injected, with fifty kills; docs/reliability.md gets its tables from it.
+faults: .venv/test
+	.venv/bin/python -m pytest -m 'fault or bad_input' --kills 50 --reliability docs/reliability.md
 
 lint: .venv/test
 	.venv/bin/ruff check .

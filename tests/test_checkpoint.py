@@ -106,6 +106,10 @@ def test_what_a_checkpoint_says(places):
     assert (facts.task, facts.algo, facts.seeds) == ("combination-lock", "pcmlp-linear", [0, 7])
 
 
+@pytest.mark.fault(
+    "half a record in the episode log and half a row in metrics.csv",
+    "cut off at the checkpoint, the run goes on bit for bit",
+)
 def test_a_run_that_was_cut_off_goes_on_bit_for_bit(places, cut):
     with log_path(cut / "episodes").open("ab") as log:  # half a record, and a row that no checkpoint has
         log.write(log_path(cut / "episodes").read_bytes()[:100])
@@ -146,6 +150,7 @@ def refused(config, out, match, *, resume=True):
     assert contents(out) == before
 
 
+@pytest.mark.fault("`--resume` with another configuration", "refused, with every key that differs")
 def test_another_configuration_is_refused_key_by_key(cut):
     refused(lock("bonus_scale=0.5", "ridge=2"), cut, r"bonus_scale: 0.1 -> 0.5, ridge: 0.01 -> 2.0")
     refused(lock(seeds=(0, 8)), cut, r"seeds: \[0, 7\] -> \[0, 8\]")
@@ -163,6 +168,10 @@ def test_a_folder_that_exists_is_refused(cut, tmp_path):
     refused(lock(), cut, "not the configuration of a run")
 
 
+@pytest.mark.fault(
+    "a checkpoint with a flipped bit, truncated, empty, or without its arrays",
+    "refused by name, the one before is offered",
+)
 def test_a_damaged_checkpoint_is_refused(cut):
     file = cut / "checkpoint" / "000017" / "learner.safetensors"
     data = file.read_bytes()
@@ -177,6 +186,10 @@ def test_a_damaged_checkpoint_is_refused(cut):
     assert "going on after iteration 16" in run(lock(), cut, resume=True)
 
 
+@pytest.mark.fault(
+    "a manifest that is truncated, edited, of a newer format, or names a path outside",
+    "refused by name, the one before is offered",
+)
 def test_a_damaged_manifest_is_refused(cut):
     manifest = cut / "checkpoint" / "000017" / "manifest.json"
     text = manifest.read_text()
@@ -194,18 +207,23 @@ def test_a_damaged_manifest_is_refused(cut):
     refused(lock(), cut, "manifest.json: missing; remove .*000017 to go on from iteration 16")
 
 
+@pytest.mark.fault("a checkpoint of an older format", "refused, with the format that is read")
 def test_a_checkpoint_of_the_first_format_is_refused(cut):
     (cut / "checkpoint" / "000017.json").write_text("{}")
     refused(lock(), cut, "of format 1, this pcmlp reads 2; use the version that wrote it")
 
 
 @pytest.mark.parametrize("file", ["checkpoint/000017/learner.safetensors", "checkpoint/000017", "episodes/log"])
+@pytest.mark.fault("a link in the place of a checkpoint, its arrays or the log", "refused by name")
 def test_links_are_refused(cut, tmp_path, file):
     (cut / file).rename(tmp_path / "elsewhere")
     (cut / file).symlink_to(tmp_path / "elsewhere")
     refused(lock(), cut, "is a link, or lies behind one")
 
 
+@pytest.mark.fault(
+    "the machine stops during the write of a checkpoint", "the one before loads, the partial one is swept"
+)
 def test_a_checkpoint_that_was_cut_off_is_swept(places, cut):
     partial = cut / "checkpoint" / ".partial-000018"
     partial.mkdir()
@@ -215,6 +233,10 @@ def test_a_checkpoint_that_was_cut_off_is_swept(places, cut):
     assert_same_run(places / "whole", cut)
 
 
+@pytest.mark.fault(
+    "two processes on one run folder",
+    "the second is refused and told who holds it; a lock of a dead process holds nobody up",
+)
 def test_one_process_for_a_folder(cut):
     before = contents(cut)
     held = Lock(cut)
@@ -226,6 +248,9 @@ def test_one_process_for_a_folder(cut):
     assert "going on after iteration 17" in run(lock(), cut, resume=True)  # nobody holds it now, whatever it says
 
 
+@pytest.mark.fault(
+    "the disk is full during the write of a checkpoint", "the one before stays, the line says how much room is needed"
+)
 def test_a_full_disk_loses_nothing(cut, monkeypatch):
     """The last good checkpoint stays, one line says how much room is needed, and with room the run goes on."""
     write = durable.write_and_sync
@@ -244,6 +269,7 @@ def test_a_full_disk_loses_nothing(cut, monkeypatch):
     assert "going on after iteration 18" in run(lock(), cut, resume=True)
 
 
+@pytest.mark.fault("a checkpoint of another task, configuration or shape", "refused by name")
 def test_a_checkpoint_of_another_run_is_refused(cut):
     other = Count(UniformPolicy(Finite(2)), jnp.zeros(2, int), jr.key(0))
     folder, facts = cut / "checkpoint", checkpoint.read_facts(cut / "checkpoint", 17)
@@ -259,6 +285,7 @@ def test_a_checkpoint_of_another_run_is_refused(cut):
     refused(lock(), cut, "not of this version of pcmlp")
 
 
+@pytest.mark.fault("metrics.csv or the episode log ends before the checkpoint", "refused by name")
 def test_a_run_whose_rows_or_episodes_are_gone_is_refused(cut):
     log_path(cut / "episodes").rename(cut / "log")
     refused(lock(), cut, "episodes/log: ends before iteration 17")

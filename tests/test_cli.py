@@ -1,5 +1,6 @@
 """The command line: what it prints, what it exits with, and that bad input writes and compiles nothing."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from pcmlp import framework
+from pcmlp import deep, framework
 from pcmlp.cli import main
 from pcmlp.runs.cache import use_cache
 from pcmlp.runs.episodes import read
@@ -97,6 +98,7 @@ def test_tensorboard_gets_every_row(tmp_path):
             assert data.count(name.encode()) in (20, 21)  # row 0 has no bonus
 
 
+@pytest.mark.fault("tensorboardX is not installed", "training goes on, the line says how to get it")
 def test_training_goes_on_without_tensorboard(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     assert main([*TRAIN, *SETTINGS, "--out", "run", "--tensorboard"]) == 0
@@ -117,6 +119,56 @@ def cache_settings():
         jax.config.update(name, value)
 
 
+@pytest.mark.fault("the TensorBoard folder cannot be made, or goes away", "training goes on, the line says so")
+@pytest.mark.parametrize("when", ["opened", "written"])
+def test_training_goes_on_where_tensorboard_cannot_write(tmp_path, monkeypatch, capsys, when):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device", "tensorboard")
+
+    name = {"opened": "pcmlp.runs.train.open_boards", "written": "pcmlp.runs.tensorboard.Boards.add"}[when]
+    monkeypatch.setattr(name, full)
+    assert main([*TRAIN, *SETTINGS, "--out", "run", "--tensorboard"]) == 0
+    assert capsys.readouterr().out.count("going on without; metrics.csv has it all") >= 1
+
+
+@pytest.mark.fault("pictures cannot be drawn", "the run is on disk, the line says how to draw them later")
+def test_a_run_is_worth_more_than_its_pictures(tmp_path, monkeypatch, capsys):
+    def breaks(out):
+        raise RuntimeError("no display\nand more")
+
+    monkeypatch.setattr("pcmlp.report.pictures.draw", breaks)
+    assert main([*TRAIN, *SETTINGS, "--out", "run"]) == 0
+    assert "no pictures (RuntimeError: no display); pcmlp report run draws them later" in capsys.readouterr().out
+    assert read_summary(tmp_path / "run")["status"] == "finished"
+
+
+@pytest.mark.fault("JAX_PLATFORMS asks for a GPU that is not there", "one line says what to do, exit code 2")
+def test_a_gpu_that_is_not_there():
+    env = {**os.environ, "JAX_PLATFORMS": "cuda"}
+    command = [sys.executable, "-m", "pcmlp.cli", *TRAIN, *SETTINGS]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "JAX_PLATFORMS=cuda: JAX finds no such device; unset it" in line
+
+
+@pytest.mark.fault("a file may not grow as large as a checkpoint", "exit code 1, the line says how much room it needs")
+def test_a_disk_that_is_really_full(tmp_path):
+    """By the operating system's own limit on the size of files."""
+    code = (
+        "import resource, sys; from pcmlp.cli import main; resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000)); "
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", code, *TRAIN, *SETTINGS, "--out", str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1, done.stdout + done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "no space for" in line
+    assert "MB needed" in line
+    assert "--resume" in line
+    assert main([*TRAIN, *SETTINGS, "--out", str(tmp_path / "run"), "--resume"]) == 0
+
+
 @pytest.mark.usefixtures("cache_settings")
 def test_compiled_programs_are_kept_for_the_user(tmp_path, monkeypatch):
     monkeypatch.delenv("PCMLP_CACHE")
@@ -127,6 +179,7 @@ def test_compiled_programs_are_kept_for_the_user(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("named", ["off", "OFF", "{tmp}/file/below"])
+@pytest.mark.fault("the compile cache cannot be written", "training goes on without")
 def test_no_cache_is_no_problem(named, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("PCMLP_CACHE", named.format(tmp=tmp_path))
@@ -160,17 +213,46 @@ BAD_INPUT = [
     ("train combination-lock --out {upsilon}", "--out"),
     ("train combination-lock --out {upsilon}/ones.npy", "is a file"),
     ("train combination-lock --out {upsilon}/ones.npy/run", "--out"),
+    ("train mountain-car --set rounds=0", "rounds=0"),
+    ("train mountain-car --set replay_starts=2", "replay_starts=2"),
+    ("train mountain-car --set model.sizes=0", "model.sizes=0"),
+    ("train mountain-car --set model.rate=nan", "model.rate=nan"),
+    ("train mountain-car --set model.unroll=0", "model.unroll=0"),
+    ("train mountain-car --set features.norm=3", "features.norm=3"),
+    ("train mountain-car --set features.name=one-hot", "one-hot"),
+    ("train mountain-car --set planner.updates=0", "planner.updates=0"),
+    ("train mountain-car --set planner.value_batch=9999", "planner.value_batch=9999"),
+    ("train mountain-car --set planner.num_plans=5", "num_plans"),
+    ("train mountain-car --set task.simulator=unity", "unity"),
+    ("train mountain-car --set covariance=maybe", "covariance=maybe"),
+    ("train mountain-car --set preset=papre", "preset=papre"),
+    ("train mountain-car --steps 0", "steps=0"),
+    ("train acrobot --algo pcmlp-mppi --set planner.temperature=0", "planner.temperature=0"),
+    ("train acrobot --algo pcmlp-mppi --set planner.least_noise=2", "planner.least_noise=2"),
+    ("train acrobot --algo pcmlp-mppi --set planner.correlation=1", "planner.correlation=1"),
+    ("train pendulum --algo pcmlp-linear", "pcmlp"),
+    ("train point-umaze --set task.horizon=ten", "task.horizon=ten"),
+    ("train point-umaze --seeds 0 --seeds 1 --set bonus_scale=inf", "bonus_scale=inf"),
+    ("eval {upsilon}/absent", "not a run folder"),
+    ("eval {upsilon}", "not a run folder"),
+    ("eval {upsilon} --episodes none", "episodes=none"),
+    ("report {upsilon}/absent", "absent"),
+    ("bench --out {upsilon}/absent/file.json", "there is no folder"),
     ("theory linear-mdp --horizon 0", "horizon=0"),
     ("theory linear-mdp --delta 2", "delta=2"),
     ("theory knr --sigma x", "sigma=x"),
 ]
 
 
+@pytest.mark.bad_input
 @pytest.mark.parametrize(("command", "named"), BAD_INPUT)
-def test_bad_input_is_one_line_and_code_2(command, named, upsilon, tmp_path, capsys, monkeypatch):
+def test_bad_input_is_one_line_and_code_2(command, named, upsilon, tmp_path, capsys, monkeypatch, record_property):
     monkeypatch.setattr(framework, "start", None)  # whoever compiles the run fails
+    monkeypatch.setattr(deep, "start", None)
     assert main([word.format(upsilon=upsilon) for word in command.split()]) == 2
     shown = capsys.readouterr()
+    line = shown.err.removeprefix("pcmlp: ").strip().replace(str(upsilon), "DIR")
+    record_property("bad input", (command.format(upsilon="DIR"), line))
     assert shown.out == ""
     assert shown.err.startswith("pcmlp: ")
     assert shown.err.count("\n") == 1
@@ -178,6 +260,7 @@ def test_bad_input_is_one_line_and_code_2(command, named, upsilon, tmp_path, cap
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.bad_input
 @pytest.mark.parametrize(
     ("command", "named"),
     [
@@ -189,9 +272,10 @@ def test_bad_input_is_one_line_and_code_2(command, named, upsilon, tmp_path, cap
         ("theory", "linear-mdp"),
     ],
 )
-def test_unknown_words_are_one_line_and_code_2(command, named, capsys):
+def test_unknown_words_are_one_line_and_code_2(command, named, capsys, record_property):
     assert main(command.split()) == 2
     shown = capsys.readouterr()
+    record_property("bad input", (command, shown.err.removeprefix("pcmlp: ").strip()))
     assert shown.out == ""
     assert shown.err.startswith("pcmlp: ")
     assert shown.err.count("\n") == 1
@@ -206,6 +290,7 @@ def test_help_is_shown(capsys):
 
 
 @pytest.mark.parametrize("error", [MemoryError("67 GiB"), RuntimeError("RESOURCE_EXHAUSTED: 67 GiB\nand a long dump")])
+@pytest.mark.fault("too little memory, of the machine or the GPU", "one line says which settings to lower, exit code 1")
 def test_too_little_memory_names_what_to_lower(capsys, monkeypatch, error):
     from pcmlp.tasks import TASKS
 
@@ -253,6 +338,9 @@ def read_all(out, status):
 @pytest.mark.parametrize(
     ("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM"), (signal.SIGUSR1, "SIGUSR1")]
 )
+@pytest.mark.fault(
+    "Ctrl-C, SIGTERM or SIGUSR1", "the iteration is ended and saved, the command to go on is shown, exit code 75"
+)
 def test_a_signal_ends_the_run_after_its_iteration(tmp_path, monkeypatch, capsys, number, name):
     before = signal.getsignal(number)
     interrupt_at(monkeypatch, 5, lambda: signal.raise_signal(number))
@@ -262,6 +350,7 @@ def test_a_signal_ends_the_run_after_its_iteration(tmp_path, monkeypatch, capsys
     assert signal.getsignal(number) is before
 
 
+@pytest.mark.fault("the same twice", "stops at once, nothing is corrupt, exit code 130")
 def test_a_second_interrupt_ends_it_at_once(tmp_path, monkeypatch):
     def twice():
         signal.raise_signal(signal.SIGINT)

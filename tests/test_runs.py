@@ -109,6 +109,7 @@ def test_the_saved_policy_returns_what_was_evaluated(run):
     assert facts["policy"] == "FinitePolicy"
 
 
+@pytest.mark.fault("a saved policy beside another configuration, or behind a link", "`pcmlp eval` refuses it")
 def test_a_policy_of_another_configuration_is_refused(run, tmp_path):
     text = (run / "config.json").read_text().replace('"horizon": 3', '"horizon": 2')
     (tmp_path / "config.json").write_text(text)
@@ -123,6 +124,9 @@ def test_a_policy_of_another_configuration_is_refused(run, tmp_path):
         load_policies(tmp_path / "nothing")
 
 
+@pytest.mark.fault(
+    "a saved policy with a flipped bit, truncated, empty, or without its facts", "`pcmlp eval` refuses it by name"
+)
 def test_a_policy_that_was_changed_is_refused(run, tmp_path):
     again = shutil.copytree(run, tmp_path / "again")
     file, facts = again / "policy" / "policy.safetensors", again / "policy" / "policy.json"

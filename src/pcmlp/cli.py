@@ -48,8 +48,6 @@ def main(arguments: list[str] | None = None) -> int:
 
         if isinstance(error, RunStopped):
             return fail(str(error), _FAILED)
-        if "Unable to initialize backend" in str(error):  # JAX_PLATFORMS asks for what is not there
-            return fail(f"{first_of(error)}; unset JAX_PLATFORMS, or install it: pip install 'pcmlp[cuda]'", _FAILED)
         if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):  # JAX's word for it
             raise
         remedy = "give fewer --seeds, or less of replay_size, planner.streams or model.sizes; --resume goes on"
@@ -105,6 +103,7 @@ def run(command: List | Train | Eval | Report | Bench | Theory | Doctor, words: 
     from pcmlp.runs.cache import use_cache
 
     use_cache()
+    check_devices()
     if isinstance(command, Eval):
         return evaluate(command)
     if isinstance(command, Bench):
@@ -112,6 +111,20 @@ def run(command: List | Train | Eval | Report | Bench | Theory | Doctor, words: 
 
         return bench.main(command.out)
     return train(command, words)
+
+
+def check_devices() -> None:
+    """That there is what JAX_PLATFORMS asks for; JAX says so late, and for a missing CUDA not in words."""
+    import jax
+
+    from pcmlp.types import ConfigError
+
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:
+        asked = os.environ.get("JAX_PLATFORMS", "")
+        remedy = "unset it to use what there is; a GPU needs pip install 'pcmlp[cuda]'"
+        raise ConfigError(f"JAX_PLATFORMS={asked}: JAX finds no such device; {remedy}") from error
 
 
 def show_names() -> int:
