@@ -202,14 +202,14 @@ class ConfigError(ValueError):
     """Bad input: one line that names what is wrong and what to do; the command line exits with code 2."""
 
 
-class EnvironmentFault(RuntimeError):
-    """An environment misbehaved too often: one line that names it, what went wrong last and how often, and what to do.
-    No data of a spoilt episode was given to anyone."""
-
-
 class RunStopped(RuntimeError):
     """A run that cannot go on, by no fault of its input: one line that says why and what to do. Its last checkpoint is
     whole; the command line exits with code 1."""
+
+
+class EnvironmentFault(RunStopped):
+    """An environment misbehaved too often: one line that names it, what went wrong last and how often, and what to do.
+    No data of a spoilt episode was given to anyone."""
 
 
 def never(state: State, action: Action, next_state: State) -> Bool[Array, ""]:

@@ -1,0 +1,106 @@
+"""No file of a run is ever executed: nothing in the library could, and files that try are refused."""
+
+import hashlib
+import io
+import json
+import os
+import pickle
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import pcmlp
+from pcmlp.cli import main
+from pcmlp.runs import checkpoint
+from pcmlp.runs.config import resolve
+from pcmlp.runs.episodes import log_path
+from pcmlp.runs.policy import load_policies
+from pcmlp.runs.train import train
+from pcmlp.types import ConfigError
+
+SOURCE = Path(pcmlp.__file__).parent
+FORBIDDEN = re.compile(r"\b(pickle|cloudpickle|dill|joblib|marshal|shelve)\b|\b(eval|exec|compile)\(|allow_pickle=True")
+
+
+def test_nothing_in_the_source_executes_a_file():
+    """What worker processes exchange over their pipes is another matter, and no module names it."""
+    found = [
+        f"{file.relative_to(SOURCE)}: {line.strip()}"
+        for file in SOURCE.rglob("*.py")
+        for line in file.read_text().splitlines()
+        if FORBIDDEN.search(line.split("#")[0]) and not line.lstrip().startswith(('"""', "#"))
+    ]
+    allowed = [line for line in found if line.startswith(("workers.py", "tasks/copies.py"))]
+    assert sorted(set(found) - set(allowed)) == []
+    assert FORBIDDEN.search("np.load(x, allow_pickle=True)")
+    assert FORBIDDEN.search("import pickle")
+
+
+class Bomb:
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.mark),)
+
+
+def config():
+    return resolve("combination-lock", seeds=(0,), steps=9, settings=("task.horizon=3", "task.actions=2"))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "run"
+    train(config(), out, console=Console(file=io.StringIO()))
+    return out
+
+
+@pytest.fixture
+def cut(run, tmp_path):
+    """The run, as if it had been cut off after its last checkpoint."""
+    again = shutil.copytree(run, tmp_path / "run")
+    (again / "summary.json").unlink()
+    return again
+
+
+@pytest.mark.fault(
+    "a pickle that would run code, as arrays of a checkpoint with hashes that fit", "refused, nothing runs"
+)
+def test_a_checkpoint_that_is_a_pickle(cut, tmp_path):
+    bomb = pickle.dumps(Bomb(tmp_path / "boom"))
+    place = cut / "checkpoint" / "000003"
+    (place / "learner.safetensors").write_bytes(bomb)
+    record = json.loads((place / "manifest.json").read_text())
+    record["files"]["learner.safetensors"] = {"bytes": len(bomb), "sha256": hashlib.sha256(bomb).hexdigest()}
+    del record["manifest_sha256"]
+    record["manifest_sha256"] = checkpoint._of_record(record)
+    (place / "manifest.json").write_text(json.dumps(record))
+    with pytest.raises(ConfigError, match="not of this version of pcmlp"):
+        train(config(), cut, resume=True)
+    assert not (tmp_path / "boom").exists()
+    pickle.loads(bomb)
+    assert (tmp_path / "boom").exists()  # it would have
+
+
+@pytest.mark.fault(
+    "a pickle that would run code, as a policy, an episode log or a user's array", "refused, nothing runs"
+)
+def test_other_files_that_are_pickles(cut, tmp_path, capsys):
+    bomb = pickle.dumps(Bomb(tmp_path / "boom"))
+    (cut / "policy" / "policy.safetensors").write_bytes(bomb)
+    facts = json.loads((cut / "policy" / "policy.json").read_text())
+    facts["sha256"] = hashlib.sha256(bomb).hexdigest()
+    (cut / "policy" / "policy.json").write_text(json.dumps(facts))
+    with pytest.raises(ConfigError, match="not the policy of this version"):
+        load_policies(cut)
+    log_path(cut / "episodes").write_bytes(bomb)
+    with pytest.raises(ConfigError, match="episodes/log: ends before iteration 3"):
+        train(config(), cut, resume=True)
+    np.save(tmp_path / "bomb.npy", np.array([Bomb(tmp_path / "boom")], dtype=object), allow_pickle=True)
+    assert main(["train", "low-rank", "--set", f"task.upsilon={tmp_path / 'bomb.npy'}"]) == 2
+    assert "bomb.npy" in capsys.readouterr().err
+    assert not (tmp_path / "boom").exists()
