@@ -1,6 +1,7 @@
 """Environments that misbehave: what they spoil is in no data, everything else is as if nothing had happened."""
 
 import functools
+import io
 import os
 import pickle
 import signal
@@ -16,10 +17,15 @@ import numpy as np
 import pytest
 from faulty import FaultyEnv, arm, calls
 from gymnasium import spaces
+from rich.console import Console
 
+from pcmlp.runs import checkpoint
+from pcmlp.runs.config import resolve
+from pcmlp.runs.folder import read_metrics, read_summary
+from pcmlp.runs.train import train
 from pcmlp.tasks.faults import Faults, Sight
 from pcmlp.tasks.host import GymnasiumWorld
-from pcmlp.types import AbstractPolicy, ConfigError, EnvironmentFault
+from pcmlp.types import AbstractPolicy, ConfigError, EnvironmentFault, Task
 from pcmlp.workers import Answer, Workers
 
 HORIZON = 8
@@ -102,6 +108,10 @@ def assert_spoilt_once(rows, clean, lane, at):
     ("outside", "outside"), ("shape", "shape"), ("scalar", "shape"),
     ("none", "malformed"), ("old api", "malformed"), ("words", "malformed"),
 ])  # fmt: skip
+@pytest.mark.fault(
+    "an environment raises in a step, or gives what is not finite, outside its space, or no observation",
+    "its episode is rejected and counted, the environment made anew, the rest is kept",
+)
 def test_a_fault_in_a_step(tmp_path, fault, kind):
     world = make_world(tmp_path)
     clean = collect(world)
@@ -165,6 +175,7 @@ def test_a_stream_with_nothing_left_is_walked_again(tmp_path):
 
 
 @pytest.mark.parametrize("fault", ["raise", "nan", "outside", "shape", "none"])
+@pytest.mark.fault("the same in a reset", "it is reset again, a bounded number of times")
 def test_a_fault_in_a_reset(tmp_path, fault):
     world = make_world(tmp_path)
     clean, returns = collect(world), evaluate(world)
@@ -179,6 +190,7 @@ def test_a_fault_in_a_reset(tmp_path, fault):
     assert world.faults.restarts == calls(tmp_path, "reset") - 1 == 2
 
 
+@pytest.mark.fault("an environment that cannot be made anew at once", "tried again, a bounded number of times")
 def test_an_environment_that_cannot_be_made_again_at_once(tmp_path):
     world = make_world(tmp_path)
     clean = collect(world)
@@ -189,6 +201,7 @@ def test_an_environment_that_cannot_be_made_again_at_once(tmp_path):
     assert world.faults.last == "make raised ValueError: the joint broke"
 
 
+@pytest.mark.fault("a fault in an evaluation", "the episode is walked again with its seed")
 def test_evaluation_walks_an_episode_again_with_its_seed(tmp_path):
     world = make_world(tmp_path)
     clean = evaluate(world)
@@ -217,6 +230,9 @@ def test_a_spoilt_draw_is_drawn_again(tmp_path):
     assert np.isfinite(walked.next_state).all()
 
 
+@pytest.mark.fault(
+    "an environment that always fails", "the run stops with a line that names it, what was wrong and how often"
+)
 def test_a_lane_that_always_fails_ends_it(tmp_path):
     world = make_world(tmp_path)
     clean = collect(world)
@@ -242,6 +258,7 @@ def test_a_lane_that_always_fails_ends_it(tmp_path):
         collect(world)
 
 
+@pytest.mark.fault("more faults than `max_faults`", "the run stops with a line")
 def test_too_many_faults_in_all(tmp_path):
     world = make_world(tmp_path, max_faults=2)
     arm(tmp_path, step_3="outside", step_16="outside")
@@ -320,6 +337,7 @@ def test_what_a_space_admits():
     assert (first.fault, second.fault) == ("", "shape")
 
 
+@pytest.mark.fault("an environment that ignores `reset(seed)`", "a line says that runs are not reproducible")
 def test_a_run_that_is_not_reproducible_says_so(tmp_path):
     assert make_world(tmp_path).notes == []
     make = functools.partial(FaultyEnv, tmp_path)
@@ -424,6 +442,7 @@ def test_an_interrupt_leaves_no_answer_behind(tmp_path, in_workers, monkeypatch)
     assert world.faults.total == 0
 
 
+@pytest.mark.fault("an environment in a worker process hangs", "ended after `timeout`, made anew, its episode rejected")
 def test_what_hangs_in_a_step(tmp_path, in_workers):
     """It does not even listen to the signal to end; what shared its process begins another episode too."""
     world = in_workers(1, timeout=1.5)
@@ -453,6 +472,7 @@ def test_what_hangs_in_a_reset_while_another_is_on_its_way(tmp_path, in_workers)
     assert world.faults.rejected == 4
 
 
+@pytest.mark.fault("a worker process dies again and again", "the run stops with a line")
 def test_a_worker_that_always_dies_ends_it(tmp_path, in_workers):
     world = in_workers(1)
     arm(tmp_path, reset_every="die")
@@ -498,6 +518,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.fault("a run with workers is killed", "no worker outlives it")
 def test_no_worker_outlives_a_run_that_was_killed(tmp_path):
     (tmp_path / "script.py").write_text(ORPHANS)
     arm(tmp_path, reset_every="hang")
@@ -519,3 +540,33 @@ def test_a_world_that_is_forgotten_ends_its_workers(tmp_path):
     assert alive(pid)
     del workers
     assert not alive(pid)
+
+
+# -- a whole run -------------------------------------------------------------------------------------------------------
+
+
+def train_on(world, out, monkeypatch, settings):
+    monkeypatch.setattr("pcmlp.runs.build.gymnasium_classic.build", lambda *_: Task(world))
+    settings = (*settings, "task.simulator=gymnasium", f"task.horizon={HORIZON}", "eval_episodes=2")
+    config = resolve("mountain-car", "pcmlp", (0,), 96, settings)
+    console = Console(file=io.StringIO(), width=300)
+    return train(config, out, console=console, resume=True)["status"], console.file.getvalue()
+
+
+@pytest.mark.fault(
+    "an environment fails for good in the middle of a run", "the last good state is saved, and resumable"
+)
+def test_a_run_survives_a_fault_and_stops_at_too_many(tmp_path, monkeypatch, tiny_trpo):
+    world, out = make_world(tmp_path), tmp_path / "run"
+    arm(tmp_path, step_30="nan", **{f"step_{number}": "raise" for number in range(150, 200)})
+    with pytest.raises(EnvironmentFault, match="failed 5 times in a row"):
+        train_on(world, out, monkeypatch, tiny_trpo)
+    assert read_summary(out)["status"] == "failed"
+    saved = checkpoint.iterations(out / "checkpoint")[-1]
+    assert 1 <= saved < 4
+    arm(tmp_path)  # it was mended
+    status, said = train_on(world, out, monkeypatch, tiny_trpo)
+    assert status == "finished"
+    assert f"going on after iteration {saved}" in said
+    assert "environment faults: not finite 1, raised " in said
+    assert all(np.isfinite(read_metrics(out)["eval_return_mean"]))

@@ -6,8 +6,8 @@ All runs of the lock share one configuration, which is then compiled once.
 import dataclasses
 import io
 import json
-import shutil
 import math
+import shutil
 from threading import Thread
 from typing import ClassVar
 

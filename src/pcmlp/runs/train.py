@@ -30,7 +30,8 @@ from pcmlp.runs.progress import LiveProgress, PlainProgress, show_progress, stat
 from pcmlp.runs.resume import changes_of_machine, check_same, is_finished, left_off
 from pcmlp.runs.summary import CompileClock, device, summarise, versions
 from pcmlp.runs.tensorboard import Boards, open_boards
-from pcmlp.types import AbstractAlgorithm, AbstractLearner, AbstractPolicy, RunStopped, Task
+from pcmlp.tasks.host import GymnasiumWorld
+from pcmlp.types import AbstractAlgorithm, AbstractLearner, AbstractPolicy, AbstractWorld, RunStopped, Task
 
 _FEWER = 5  # episodes that the deploying policy is judged by, for each of the exploring one's
 
@@ -54,6 +55,8 @@ def train(
         say(console, f"{out}: finished already; nothing to resume")
         return read_summary(out)
     say(console, heading(config, out, run.done))
+    for line in notes_of(run.algo.world):
+        say(console, line)
     if changes := run.changes():
         say(console, f"not bit for bit as it was ({', '.join(changes)})")
     if tensorboard:
@@ -71,6 +74,8 @@ def train(
             summary = run.conclude(status, command)
         except RunStopped as error:
             raise failure or error from error
+    if faults := faults_of(run.algo.world):
+        say(console, faults)
     if failure is not None:
         raise failure
     if status != "finished" and command:
@@ -118,6 +123,16 @@ def heading(config: RunConfig, out: Path, done: int | None) -> str:
     each = f"{config.num_iterations} iterations of {config.steps_per_iteration:g} env steps"
     resumed = "" if done is None else f", going on after iteration {done}"
     return f"{config.task_name}, {config.algo}: {runs}, {each}, into {out}{resumed}"
+
+
+def notes_of(world: AbstractWorld) -> list[str]:
+    """What a simulator's user should know of it."""
+    return world.notes if isinstance(world, GymnasiumWorld) else []
+
+
+def faults_of(world: AbstractWorld) -> str:
+    """How a simulator has misbehaved, if it has."""
+    return str(world.faults) if isinstance(world, GymnasiumWorld) and world.faults.total else ""
 
 
 def seed_keys(config: RunConfig) -> Key[Array, " seeds"]:
