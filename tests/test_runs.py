@@ -27,8 +27,8 @@ from pcmlp.runs.episodes import read
 from pcmlp.runs.folder import COLUMNS, RunFolder, read_config, read_metrics, read_summary
 from pcmlp.runs.policy import load_policies
 from pcmlp.runs.progress import LiveProgress, PlainProgress, show_progress
-from pcmlp.runs.train import Run, train
-from pcmlp.types import Box, ConfigError, Finite
+from pcmlp.runs.train import Run, hopeless, train
+from pcmlp.types import Box, ConfigError, Finite, RunStopped
 
 judged = Run.judged
 SEEDS = (0, 7)
@@ -270,3 +270,30 @@ def test_a_run_in_another_thread_hears_no_signals(run, tmp_path):
 def test_nothing_is_compiled_anew_for_a_run_like_an_earlier_one(run, tmp_path):
     summary = train(lock(), tmp_path / "again", console=quiet())
     assert summary["compile_s"] < 0.2 * read_summary(run)["compile_s"]
+
+
+@pytest.mark.fault(
+    "a seed that learns nothing three iterations in a row", "the run stops with a line, what was good is saved"
+)
+def test_a_run_that_does_not_recover_stops(tmp_path, monkeypatch):
+    """Twice in a row is borne, and a good iteration in between forgives."""
+    ill = iter([0, 1, 1, 0, 1, 1, 1, 1])
+    _, algo = build(lock())
+    iterate = type(algo).iterate
+
+    def sometimes(self, keys, learner, n):
+        iteration = iterate(self, keys, learner, n)
+        skipped = jnp.array([0.0, next(ill)])
+        return iteration._replace(metrics={**iteration.metrics, "covariance_skipped": skipped})
+
+    monkeypatch.setattr(type(algo), "iterate", sometimes)
+    with pytest.raises(RunStopped, match="seed 7: the covariance could not .* in 3 iterations in a row"):
+        train(lock(), tmp_path / "run", console=quiet())
+    assert read_metrics(tmp_path / "run")["iteration"][-1] == 7
+    assert read_summary(tmp_path / "run")["status"] == "failed"
+
+
+def test_no_step_of_a_fit_is_hopeless_and_some_are_not():
+    config = resolve("mountain-car", "pcmlp", (3, 4), 400, ("model.steps=5",))
+    assert hopeless(config, {"model_skipped": np.array([5.0, 4.0])}) == {3: "no step of the model's fit could be taken"}
+    assert hopeless(config, {}) == {}

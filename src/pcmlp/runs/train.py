@@ -33,6 +33,7 @@ from pcmlp.runs.tensorboard import Boards, open_boards
 from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.types import AbstractAlgorithm, AbstractLearner, AbstractPolicy, AbstractWorld, RunStopped, Task
 
+_HOPELESS = 3  # iterations in a row in which a seed learned nothing, after which a run stops
 _FEWER = 5  # episodes that the deploying policy is judged by, for each of the exploring one's
 
 
@@ -135,6 +136,19 @@ def faults_of(world: AbstractWorld) -> str:
     return str(world.faults) if isinstance(world, GymnasiumWorld) and world.faults.total else ""
 
 
+def hopeless(config: RunConfig, metrics: dict[str, np.ndarray]) -> dict[int, str]:
+    """The seeds that learned nothing in an iteration, and why."""
+    found: dict[int, str] = {}
+    for name, most, why in (
+        ("model_skipped", getattr(config.model, "steps", np.inf), "no step of the model's fit could be taken"),
+        ("covariance_skipped", 1, "the covariance could not take what was collected"),
+    ):
+        for seed, value in zip(config.seeds, metrics.get(name, ()), strict=False):
+            if value >= most:
+                found[seed] = why
+    return found
+
+
 def seed_keys(config: RunConfig) -> Key[Array, " seeds"]:
     return jnp.stack([jr.key(seed) for seed in config.seeds])
 
@@ -155,6 +169,7 @@ class Run:
     boards: Boards = field(default_factory=lambda: Boards({}))
     compiling: CompileClock = field(default_factory=CompileClock)
     _before: Facts | None = None  # what the run had spent when it was taken up
+    _ill: dict[int, int] = field(default_factory=dict)  # seed -> for how many iterations
     _began: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
@@ -206,9 +221,11 @@ class Run:
             self.learner = learner
             for steps in walked:
                 log.append(n, self.config.seeds, steps)
-            self.record(n, {name: np.asarray(values) for name, values in metrics.items()}, progress)
+            measured = {name: np.asarray(values) for name, values in metrics.items()}
+            self.record(n, measured, progress)
             checkpoint.save(self.folder.checkpoint, learner, self.facts(n))
             self.done = n
+            self.check_recovers(measured)
         return True
 
     def conclude(self, status: str, command: str) -> dict[str, Any]:
@@ -219,6 +236,17 @@ class Run:
         if self.learner is not None:
             save_policies(self.folder.policy, deployed(self.learner), self.config)
         return summary
+
+    def check_recovers(self, metrics: dict[str, np.ndarray]) -> None:
+        """That no seed has learned nothing for some iterations running, its numbers being none."""
+        ill = hopeless(self.config, metrics)
+        self._ill = {seed: self._ill.get(seed, 0) + 1 for seed in ill}
+        for seed, times in self._ill.items():
+            if times == _HOPELESS:
+                raise RunStopped(
+                    f"seed {seed}: {ill[seed]} in {times} iterations in a row; look for rewards or observations "
+                    "that are huge or no numbers, or give a smaller model.rate; all that was good is saved"
+                )
 
     def facts(self, n: int) -> Facts:
         last = [row["eval_return_mean"] for row in self.rows if row["iteration"] == n]
