@@ -187,7 +187,7 @@ def test_training_again_continues(replay):
     assert [int(c) for c in counts] == [40]
     assert (np.asarray(model.inputs.mean) != np.asarray(before.inputs.mean)).any()
     assert float(last["model_loss"]) < float(first["model_loss"])
-    assert set(last) == {"model_loss", "model_loss_mean", "model_error"}
+    assert set(last) == {"model_loss", "model_loss_mean", "model_error", "model_skipped"}
 
 
 def test_seeds_by_vmap_are_single_runs(replay):

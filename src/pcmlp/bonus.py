@@ -41,8 +41,22 @@ def accumulate(
     return total, (total - covariance) - wanted
 
 
+def add_moment(
+    covariance: Float[Array, "d d"], moment: Float[Array, "d d"], rounding: Float[Array, "d d"]
+) -> tuple[Float[Array, "d d"], Float[Array, "d d"], Float[Array, ""]]:
+    """`accumulate`, and 0; or all as it was, and 1, where the sum has no Cholesky factor.
+
+    Sigma only grows: a moment that is not a number, or so large that rounding leaves the sum indefinite, would stay in
+    it for ever, and no bonus could be made of it.
+    """
+    total, lost = accumulate(covariance, moment, rounding)
+    good = jnp.all(jnp.isfinite(linalg.cholesky(total)))
+    kept = jnp.where(good, total, covariance), jnp.where(good, lost, rounding)
+    return *kept, 1.0 - good.astype(jnp.float32)
+
+
 class EllipticalBonus(eqx.Module):
-    """b_n as a function of (s, a)."""
+    """b_n as a function of (s, a), in [0, H] at any state: one that is no number pays nothing."""
 
     features: Features
     whitener: Float[Array, "d d"]  # L^-T: under `vmap` phi @ L^-T is one product, L^-1 @ phi makes copies as well
@@ -51,7 +65,8 @@ class EllipticalBonus(eqx.Module):
 
     def __call__(self, state: State, action: Action) -> Float[Array, ""]:
         whitened = jnp.matmul(self.features(state, action), self.whitener, precision="highest")
-        return jnp.minimum(2.0 * self.scale * jnp.sqrt(jnp.sum(whitened**2)), self.cap)
+        bonus = 2.0 * self.scale * jnp.sqrt(jnp.sum(whitened**2))
+        return jnp.where(jnp.isnan(bonus), 0.0, jnp.minimum(bonus, self.cap))
 
 
 def elliptical_bonus(

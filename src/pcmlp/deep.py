@@ -19,10 +19,10 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int, Key, PyTree
 
-from pcmlp.bonus import EllipticalBonus, accumulate, elliptical_bonus, information_gain, second_moment
+from pcmlp.bonus import EllipticalBonus, add_moment, elliptical_bonus, information_gain, second_moment
 from pcmlp.framework import example_row
 from pcmlp.imagine import BoundedBonus, grounded, imagine, no_bonus, reward_free
-from pcmlp.replay import Replay
+from pcmlp.replay import Replay, numbers_only
 from pcmlp.types import (
     MDP,
     AbstractAlgorithm,
@@ -66,6 +66,7 @@ class Deep(AbstractAlgorithm):
     reward_free: bool = eqx.field(static=True, default=False)  # explore for the bonus alone
     judges_exploring: ClassVar[bool] = True
 
+    @jax.ensure_compile_time_eval()  # its numbers are known, also where the shapes of a learner are asked for
     def __check_init__(self) -> None:
         for name, good, remedy in (
             ("num_iterations", self.num_iterations >= 1, "give 1 or more"),
@@ -159,11 +160,13 @@ def improve(
 ) -> tuple[DeepLearner, Metrics]:
     """Lines 6 to 11 of iteration n, for one seed, given line 5's `samples`; `key` is the seed's own."""
     start_key, policy_key, round_key, deploy_key = jr.split(jr.fold_in(jr.fold_in(key, n), 1), 4)
-    samples = done(algo, samples)
+    env_steps = learner.env_steps + jnp.sum(samples.valid)
+    samples, rejected = numbers_only(done(algo, samples))
 
     features = first_only(n, algo.features(feature_key(key), samples), learner.features)
     moment = second_moment(features, samples)  # line 6
-    covariance, rounding = accumulate(learner.covariance, algo.cover_weight * moment, learner.rounding)  # line 7
+    moment = algo.cover_weight * moment
+    covariance, rounding, skipped = add_moment(learner.covariance, moment, learner.rounding)  # line 7
     replay = learner.replay.add(samples)  # line 8
     bonus = elliptical_bonus(features, covariance, algo.bonus_scale, algo.world.mdp.horizon)  # line 10
     seen = widened(learner.seen, samples)
@@ -196,11 +199,13 @@ def improve(
         bonus=bonus,
         replay=replay,
         seen=seen,
-        env_steps=learner.env_steps + jnp.sum(samples.valid),
+        env_steps=env_steps,
     )
     return learner, {
         "bonus_mean": jnp.mean(paid, where=samples.valid),
         "info_gain": information_gain(covariance, algo.ridge),
+        "covariance_skipped": skipped,
+        **rejected,
         **{name: values[-1] for name, values in metrics.items()},
     }
 
@@ -273,7 +278,9 @@ def imagined_starts(key: Key[Array, ""], algo: Deep, replay: Replay) -> Float[Ar
 
 def bounds(states: Box, seen: Box, margin: Number) -> Box:
     """Where imagined states may be: in the observation space, and not further than `margin` ranges from what was
-    seen."""
+    seen, if anything was."""
+    known = seen.low <= seen.high
+    seen = Box(jnp.where(known, seen.low, states.low), jnp.where(known, seen.high, states.high))
     width = seen.high - seen.low
     room = jnp.where(jnp.isfinite(width), margin * width, jnp.inf)  # 0 times no bound would be no number
     return Box(jnp.maximum(states.low, seen.low - room), jnp.minimum(states.high, seen.high + room))

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int, Key
 
-from pcmlp.bonus import EllipticalBonus, accumulate, elliptical_bonus, information_gain, second_moment
+from pcmlp.bonus import EllipticalBonus, add_moment, elliptical_bonus, information_gain, second_moment
 from pcmlp.cover import Cover, Mixture
 from pcmlp.features.checks import check_norm
 from pcmlp.imagine import imagine
-from pcmlp.replay import Replay
+from pcmlp.replay import Replay, numbers_only
 from pcmlp.rollout import first_episode
 from pcmlp.types import (
     AbstractAlgorithm,
@@ -130,26 +130,29 @@ def improve(
     """Lines 5 to 10, for one seed, given line 4's `samples` and line 7's `rows`."""
     fit_key, plan_key = jr.split(key)
     mdp = algo.world.mdp
+    value = estimated_value(algo, samples)  # before rewards that are not numbers count as 0
+    samples, rejected = numbers_only(samples)
 
     moment = second_moment(algo.features, samples)  # line 5
     counted = moment if algo.covariance == "on" else jnp.zeros_like(moment)
-    covariance, rounding = accumulate(learner.covariance, counted, learner.rounding)  # line 6
-    replay = learner.replay.add(rows)
+    covariance, rounding, skipped = add_moment(learner.covariance, counted, learner.rounding)  # line 6
+    replay = learner.replay.add(numbers_only(rows)[0])
     model, fit_metrics = algo.model.fit(fit_key, replay.data)  # line 7: maximum likelihood over P
     bonus = elliptical_bonus(algo.features, covariance, algo.bonus_scale, mdp.horizon)  # line 8
     policy, plan_metrics = algo.planner.plan(plan_key, imagine(mdp, model, bonus), learner.policy)  # line 9
     cover = learner.cover.push(policy)  # line 10
 
     paid = jax.vmap(learner.bonus)(samples.state, samples.action)  # what line 9 promised pi_n, at the states it met
-    value = estimated_value(algo, samples)
     metrics = {
         "bonus_mean": jnp.mean(paid, where=samples.valid),
         "info_gain": information_gain(covariance, algo.ridge),
         "sample_return": value,
         **fit_metrics,
         **plan_metrics,
+        "covariance_skipped": skipped,
+        **rejected,
     }
-    known = jnp.where(jnp.isnan(value), -jnp.inf, value)  # a policy that made a NaN is not the best
+    known = jnp.where(jnp.isfinite(value), value, -jnp.inf)  # a policy that made a NaN is not the best
     learner = Learner(
         policy=policy,
         cover=cover,

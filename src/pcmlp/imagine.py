@@ -22,13 +22,18 @@ from pcmlp.types import MDP, Action, Box, State
 
 
 class OptimisticReward(eqx.Module):
-    """r(s, a, s') + b(s, a)"""
+    """r(s, a, s') + b(s, a), where r is a number, else b(s, a).
+
+    A model leads to states that no reward was tried at, and planners average: one NaN of thousands of imagined rewards
+    would undo a whole update. 0 is what a state without a known reward pays.
+    """
 
     reward: Callable
     bonus: Callable
 
     def __call__(self, state: State, action: Action, next_state: State) -> Float[Array, ""]:
-        return self.reward(state, action, next_state) + self.bonus(state, action)
+        reward = self.reward(state, action, next_state)
+        return jnp.where(jnp.isfinite(reward), reward, 0.0) + self.bonus(state, action)
 
 
 def imagine(world: MDP, model: Callable, bonus: Callable) -> MDP:

@@ -2,15 +2,50 @@
 
 (paper: the replay buffer D of Algorithm 2. Algorithm 1 uses it as the data of the whole cover: every policy has put
 in equally many samples, so its contents are a stratified sample from d_cover.)
+
+Rows go through `numbers_only` first: a NaN among them would spread to all that is averaged with it.
 """
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Int, Key, Shaped
 
-from pcmlp.types import Transitions
+from pcmlp.types import Metrics, Transitions
+
+_LARGEST = 1e15  # what a sum of squares over any data still has room for in single precision
+
+
+def numbers_only(rows: Transitions) -> tuple[Transitions, Metrics]:
+    """The rows without those that have a NaN or something too large to be squared, and how many those were.
+
+    They become padding, of zeros: a NaN that is masked still comes back through a gradient. No window goes on after
+    one, because what led on from it is not known. A reward alone that is not a number counts as 0 and its row stays:
+    models learn from states.
+    """
+    known = jnp.ones_like(rows.valid)
+    for x in (rows.state, rows.action, rows.next_state):
+        if jnp.issubdtype(x.dtype, jnp.inexact):  # the states of a finite MDP are integers
+            known &= jnp.all(jnp.abs(x.reshape(x.shape[0], -1)) <= _LARGEST, axis=1)
+    paid = jnp.isfinite(rows.reward)
+
+    def kept(x: Shaped[Array, "n *shape"]) -> Shaped[Array, "n *shape"]:
+        return jnp.where(jnp.expand_dims(known, range(1, x.ndim)), x, jnp.zeros_like(x))
+
+    cleaned = Transitions(
+        state=kept(rows.state),
+        action=kept(rows.action),
+        reward=jnp.where(paid, rows.reward, 0.0),
+        next_state=kept(rows.next_state),
+        terminal=rows.terminal,
+        last=rows.last | ~known,
+        valid=rows.valid & known,
+    )
+    return cleaned, {
+        "rows_rejected": jnp.sum(rows.valid & ~known, dtype=jnp.float32),
+        "rewards_rejected": jnp.sum(rows.valid & ~paid, dtype=jnp.float32),
+    }
 
 
 class Replay(eqx.Module):

@@ -12,7 +12,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, Int, Key
 
 from pcmlp.models.neural import Fitting, Neural
-from pcmlp.replay import Replay
+from pcmlp.replay import Replay, numbers_only
 from pcmlp.types import AbstractModel, ConfigError, Metrics, Transitions
 
 
@@ -57,7 +57,9 @@ class Ensemble(AbstractModel):
 
     def fit(self, key: Key[Array, ""], data: Transitions) -> tuple["Ensemble", Metrics]:
         """As `Neural.fit`."""
-        return self.train(key, Replay(data, jnp.zeros((), int)))
+        data, rejected = numbers_only(data)
+        ensemble, metrics = self.train(key, Replay(data, jnp.zeros((), int)))
+        return ensemble, metrics | rejected
 
     def train(self, key: Key[Array, ""], replay: Replay, steps: int | None = None) -> tuple["Ensemble", Metrics]:
         """As `Neural.train`, each member on windows of its own; the metrics' means."""

@@ -39,9 +39,11 @@ class CEM(AbstractShooter):
             plans = jax.vmap(lambda e: mean + std * e)(noise)
             returns = plan_returns(return_key, mdp, state, plans, self.actions, self.particles)
             # elite plans
-            _, best = jax.lax.top_k(returns, self.elites)
+            value, best = jax.lax.top_k(returns, self.elites)
             elite = plans[best]
-            return (jnp.mean(elite, axis=0), jnp.std(elite, axis=0)), None
+            known = jnp.isfinite(value[0])
+            mean = jnp.where(known, jnp.mean(elite, axis=0), mean)
+            return (mean, jnp.where(known, jnp.std(elite, axis=0), std)), None
 
         (mean, _), _ = jax.lax.scan(update, (plan, std), jr.split(key, self.iterations))
         return jax.vmap(self.actions.clip)(mean)

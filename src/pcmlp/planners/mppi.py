@@ -39,7 +39,8 @@ class MPPI(AbstractShooter):
         cost = -returns + self.temperature * jnp.einsum("ta,nta->n", self.whitened(plan), white)
         weight = jax.nn.softmax(-cost / self.temperature)
         # paper: a_t + sum_k w_k e_t^k / here: of what the noise does, not of what it asks of an actuator
-        return jnp.einsum("n,nta->ta", weight, plans)
+        better = jnp.einsum("n,nta->ta", weight, plans)
+        return jnp.where(jnp.isfinite(jnp.sum(weight)), better, plan)
 
     def random_plan(self, key: Key[Array, ""]) -> Plan:
         return self.coloured(jr.normal(key, (self.plan_length, self.actions.size)))

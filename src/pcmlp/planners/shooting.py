@@ -11,7 +11,6 @@ from jaxtyping import Array, Float, Key, Shaped
 from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Box, Metrics, State
 
 Plan = Float[Array, "length action"]
-_WORST = -1e9
 
 
 def plan_returns(
@@ -20,8 +19,8 @@ def plan_returns(
     """The return of each plan from `state` in `mdp`, averaged over `particles` draws of its noise.
 
     paper: says nothing of noise in plans / here: they meet the model's noise, the same for all of them, so that what
-    differs between their returns is the plans' doing. A plan that a wrong model sends to infinity is
-    worse than any other.
+    differs between their returns is the plans' doing. A plan that a wrong model sends to infinity, or whose return is
+    not a number, is worse than any other: -inf, whatever an imagination pays there.
 
     Only the states need the steps one after another. Rewards, which hold the bonus and its features, are computed for
     all plans and steps at once: one large product in place of `length` small ones.
@@ -41,13 +40,15 @@ def plan_returns(
         steps = jnp.concatenate([first[None], next_state[:-1]]), action, next_state
         rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), steps)
         reward, ended = (jax.vmap(f)(*rows).reshape(action.shape[:2]) for f in (mdp.reward, mdp.terminal))
+        there = jnp.all(jnp.isfinite(next_state).reshape(*action.shape[:2], -1), axis=2)
+        reward = jnp.where(there, reward, -jnp.inf)
         earlier = jnp.tril(jnp.ones((action.shape[0], action.shape[0])), -1)  # [t, u] = u < t
         ended_before = earlier @ ended.astype(jnp.float32)  # faster than a cumulative sum, which goes step by step
         return jnp.sum(jnp.where(ended_before == 0, reward, 0.0), axis=0)
 
     keys = jr.split(key, (particles, plans.shape[1]))
     returns = jnp.mean(jax.vmap(lambda k: total(walk(k)))(keys), axis=0)
-    return jnp.where(jnp.isfinite(returns), returns, _WORST)
+    return jnp.where(jnp.isfinite(returns), returns, -jnp.inf)
 
 
 def correlation_factor(length: int, correlation: float | Float[Array, ""]) -> Float[Array, "length length"]:
@@ -74,7 +75,8 @@ class AbstractShooter(eqx.Module):
     particles: eqx.AbstractVar[int]
 
     @abc.abstractmethod
-    def refine(self, key: Key[Array, ""], mdp: MDP, state: State, plan: Plan) -> Plan: ...
+    def refine(self, key: Key[Array, ""], mdp: MDP, state: State, plan: Plan) -> Plan:
+        """A better plan; the same one where no return is a number."""
 
     @abc.abstractmethod
     def random_plan(self, key: Key[Array, ""]) -> Plan:

@@ -125,6 +125,12 @@ class TRPO(AbstractPlanner):
         u = jax.vmap(policy.control)(rows.action)
         actor, kl, improvement = self.natural_step(policy.actor, x, u, weight)
         critic, critic_state, loss = self.fit_value(value_key, policy, x, target)
+        # Asked once, not at every step, which are many and small; and only of Adam's squares of gradients, which are
+        # numbers if all the rest is.
+        fitted = jnp.all(jnp.isfinite(ravel_pytree(critic_state[0].nu)[0]))
+        critic, critic_state = jax.lax.cond(
+            fitted, lambda: (critic, critic_state), lambda: (policy.critic, policy.critic_state)
+        )
         policy = eqx.tree_at(lambda p: (p.actor, p.critic, p.critic_state), policy, (actor, critic, critic_state))
         metrics = {
             "planned_reward": jnp.mean(rows.reward),
@@ -132,13 +138,16 @@ class TRPO(AbstractPlanner):
             "improvement": improvement,
             "value_loss": loss,
             "noise_std": jnp.mean(jnp.exp(actor.log_std)),
+            "policy_skipped": (improvement == 0).astype(jnp.float32),
+            "value_skipped": 1.0 - fitted.astype(jnp.float32),
         }
         return policy, places, metrics
 
     def natural_step(
         self, actor: GaussianHead, x: Float[Array, "n s"], u: Float[Array, "n a"], weight: Float[Array, " n"]
     ) -> tuple[GaussianHead, Float[Array, ""], Float[Array, ""]]:
-        """The new actor, how far it is in KL, and what the surrogate objective gained."""
+        """The new actor, how far it is in KL, and what the surrogate objective gained; the old one, 0 and 0 where no
+        step gains, as with advantages that are all the same or not numbers."""
         theta, unravel = ravel_pytree(actor)
         old = jax.vmap(actor)(x)
         old_log = jax.vmap(lambda g, a: g.log_prob(a))(old, u)
@@ -168,7 +177,8 @@ class TRPO(AbstractPlanner):
 
         nothing = (jnp.zeros((), int), theta, jnp.zeros(()), jnp.zeros(()))
         _, candidate, gain, distance = jax.lax.while_loop(worse, shorter, nothing)
-        accepted = (gain > 0) & (distance <= 1.5 * self.kl_bound)
+        known = jnp.isfinite(gain) & jnp.isfinite(candidate @ candidate)  # tanh makes a number of an infinite weight
+        accepted = known & (gain > 0) & (distance <= 1.5 * self.kl_bound)
         new = jnp.where(accepted, candidate, theta)
         return unravel(new), jnp.where(accepted, distance, 0.0), jnp.where(accepted, gain, 0.0)
 

@@ -1,0 +1,453 @@
+"""Numbers that misbehave: each fault put where it would arise, and what the compiled stage makes of it.
+
+The stage is compiled once. Its faults come in through its arrays: samples, a learner, the amount that a reward pays.
+"""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from jaxtyping import Array, Float
+
+from pcmlp import deep, framework
+from pcmlp.baselines.random import UniformPlanner
+from pcmlp.bonus import EllipticalBonus, add_moment, elliptical_bonus
+from pcmlp.deep import Deep, bounds
+from pcmlp.features import DrawRandomNetwork
+from pcmlp.framework import PCMLP
+from pcmlp.imagine import imagine, no_bonus
+from pcmlp.models import DrawNeural, Fitting, Neural
+from pcmlp.models.neural import window_rows
+from pcmlp.nets import GaussianHead
+from pcmlp.planners import TRPO
+from pcmlp.planners.cem import CEM
+from pcmlp.planners.mppi import MPPI
+from pcmlp.replay import Replay, numbers_only
+from pcmlp.types import MDP, Box, Transitions, never
+from pcmlp.world import JaxWorld
+
+HORIZON, SAMPLES, STEPS, RIDGE = 10, 40, 6, 0.01
+KEYS = jr.split(jr.key(0), 2)  # what goes wrong for the first seed must not matter to the second
+STATES, ACTIONS = Box.of(3.0, 1), Box.of(1.0, 1)
+NAN, INF = jnp.nan, jnp.inf
+
+
+# -- a line, whose right half pays what a test says --------------------------------------------------------------------
+
+
+class Paid(eqx.Module):
+    amount: Float[Array, ""]
+
+    def __call__(self, state, action, next_state):
+        return jnp.where(next_state[0] > 0, self.amount, -next_state[0])
+
+
+def initial(key):
+    return jr.uniform(key, (1,), minval=-1.0, maxval=1.0)
+
+
+def move(key, state, action):
+    return STATES.clip(state + 0.5 * ACTIONS.clip(action))
+
+
+def line(amount=1.0):
+    return MDP(initial, move, Paid(jnp.float32(amount)), never, HORIZON)
+
+
+PLANNER = TRPO(
+    STATES, ACTIONS, updates=3, streams=4, length=5, policy_sizes=(4,), value_sizes=(4,), value_batch=10, value_epochs=1
+)
+
+
+def deep_algo(amount=1.0):
+    return Deep(
+        world=JaxWorld(line(amount), STATES, ACTIONS),
+        features=DrawRandomNetwork(STATES, ACTIONS, (8,), 1.0, 1.0, bounded=False),  # phi of the first data
+        model=DrawNeural(1, 1, (8,), Fitting(steps=STEPS, batch=8)),
+        planner=PLANNER,
+        num_iterations=3,
+        samples_per_policy=SAMPLES,
+        replay_size=100,
+        ridge=jnp.float32(RIDGE),
+        bonus_scale=jnp.float32(0.3),
+    ).stage()
+
+
+def improve(learner, samples, n=1, amount=1.0):
+    return deep._improve(KEYS, deep_algo(amount), learner, samples, jnp.array(n))
+
+
+def numbers(tree):
+    return all(np.isfinite(x).all() for x in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)))
+
+
+def same(ours, theirs):
+    pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
+    return all(np.array_equal(x, y) for x, y in pairs if eqx.is_array(x))
+
+
+def of_seed(tree, seed):
+    return jax.tree.map(lambda x: x[seed] if eqx.is_array(x) else x, tree)
+
+
+def skipped(metrics, seed=0):
+    """What was counted, without what is 0."""
+    counted = {name: float(x[seed]) for name, x in metrics.items() if name.endswith(("_skipped", "_rejected"))}
+    return {name: count for name, count in counted.items() if count}
+
+
+@pytest.fixture(scope="module")
+def first():
+    return deep_algo().start(KEYS)
+
+
+@pytest.fixture(scope="module")
+def samples(first):
+    return JaxWorld(line(), STATES, ACTIONS).collect(KEYS, first.policy, SAMPLES)[0]
+
+
+@pytest.fixture(scope="module")
+def healthy(first, samples):
+    return improve(first, samples)
+
+
+def spoilt(samples, **rows):
+    """The samples with other numbers in rows of the first seed."""
+    for name, (where, number) in rows.items():
+        samples = eqx.tree_at(
+            lambda t, name=name: getattr(t, name), samples, getattr(samples, name).at[0, where].set(number)
+        )
+    return samples
+
+
+# -- the stage ---------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_counted_where_nothing_is_wrong(healthy):
+    learner, metrics = healthy
+    names = {"model", "covariance", "value", "policy"}
+    assert {f"{name}_skipped" for name in names} | {"rows_rejected", "rewards_rejected"} <= set(metrics)
+    assert skipped(metrics, 0).keys() <= {"policy_skipped"}  # a line search may find nothing
+    assert float(metrics["policy_skipped"][0]) < 1
+    assert numbers((learner, metrics))
+
+
+def test_rows_that_are_not_numbers(first, samples, healthy):
+    """A state, an action, one too large to be squared; a reward alone; padding is not counted."""
+    bad = np.array([3, 7, 9])
+    faulty = spoilt(samples, state=(3, NAN), action=(7, NAN), next_state=(9, 1e20), reward=(11, INF), valid=(20, False))
+    faulty = spoilt(faulty, state=(20, NAN))
+    learner, metrics = improve(first, faulty)
+    assert skipped(metrics).items() >= {"rows_rejected": 3.0, "rewards_rejected": 1.0}.items()
+    assert numbers((learner, metrics))
+    np.testing.assert_array_equal(learner.env_steps, [SAMPLES - 1, SAMPLES])  # they were walked
+
+    one = of_seed(learner, 0)
+    kept = np.setdiff1d(np.arange(SAMPLES), [*bad, 20])
+    assert np.flatnonzero(one.replay.data.valid).tolist() == kept.tolist()
+    state, after = (np.asarray(x)[0, kept] for x in (samples.state, samples.next_state))
+    action = np.clip(np.asarray(samples.action)[0, kept], -1, 1)
+    np.testing.assert_allclose(one.model.inputs.mean, np.concatenate([state, action], 1).mean(0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(one.seen.high, np.maximum(state.max(0), after.max(0)))
+    phi = np.asarray(jax.vmap(one.features)(jnp.asarray(state), jnp.asarray(action)), np.float64)
+    np.testing.assert_allclose(one.covariance, RIDGE * np.eye(8) + phi.T @ phi / SAMPLES, rtol=1e-4, atol=1e-6)
+    assert same(of_seed(learner, 1), of_seed(healthy[0], 1))
+
+
+def test_a_run_whose_first_samples_are_all_lost(first, samples, healthy):
+    """There is nothing to learn from, and the next iteration does as if it were the first."""
+    lost, metrics = improve(first, spoilt(samples, next_state=(slice(None), NAN)))
+    assert skipped(metrics)["rows_rejected"] == SAMPLES
+    assert numbers(eqx.tree_at(lambda l: l.seen, lost, None))
+    assert (lost.seen.low[0] > lost.seen.high[0]).all()  # nowhere, as at the start
+    after, metrics = improve(lost, samples, n=2)
+    assert "rows_rejected" not in skipped(metrics)
+    assert numbers((after, metrics))
+    np.testing.assert_array_equal(after.seen.low, healthy[0].seen.low)
+
+
+def test_a_moment_that_is_no_number_is_not_added(samples, healthy):
+    learner = healthy[0]
+    scale = learner.bonus.features.scale
+    wild = eqx.tree_at(lambda l: l.bonus.features.scale, learner, scale.at[0].set(1e30))
+    after, metrics = improve(wild, samples, n=2)
+    assert skipped(metrics)["covariance_skipped"] == 1
+    assert "covariance_skipped" not in skipped(metrics, 1)
+    for name in ("covariance", "rounding"):
+        np.testing.assert_array_equal(getattr(after, name)[0], getattr(learner, name)[0])
+        assert not np.array_equal(getattr(after, name)[1], getattr(learner, name)[1])
+    assert numbers(after)
+    bonus = of_seed(after.bonus, 0)
+    assert 0 <= float(bonus(jnp.ones(1), jnp.ones(1))) <= HORIZON
+
+
+def test_a_model_that_has_exploded_stays_and_is_counted(samples, healthy):
+    """Its predictions are as wrong as they were, and still they are numbers."""
+    learner = healthy[0]
+    wild = eqx.tree_at(lambda l: l.model.net.weights[-1], learner, learner.model.net.weights[-1].at[0].multiply(1e30))
+    after, metrics = improve(wild, samples, n=2)
+    assert skipped(metrics)["model_skipped"] == STEPS
+    assert "model_skipped" not in skipped(metrics, 1)
+    assert same(of_seed(after.model.net, 0), of_seed(wild.model.net, 0))
+    assert numbers(after)
+
+
+@pytest.mark.parametrize("amount", [1e30, -1e30, 3e38, np.nan, np.inf])
+def test_a_reward_that_misbehaves(first, samples, amount):
+    """One too large for its square stops TRPO and nothing else; one that is no number pays nothing."""
+    learner, metrics = improve(first, samples, amount=amount)
+    assert numbers(learner)
+    for policy in (learner.policy, learner.deploying):
+        assert numbers(jax.vmap(lambda p: p(jr.key(0), (), jnp.ones(1))[1])(policy))
+    if np.isfinite(amount):
+        assert skipped(metrics) == {"policy_skipped": 1.0, "value_skipped": 1.0}
+    else:
+        assert "value_skipped" not in skipped(metrics)
+        assert float(metrics["policy_skipped"][0]) < 1
+        assert np.isfinite(metrics["planned_reward"]).all()
+
+
+def test_bounds_before_anything_was_seen_are_what_is_possible():
+    states = Box(jnp.array([-1.0, -INF]), jnp.array([1.0, INF]))
+    allowed = bounds(states, Box(jnp.full(2, INF), jnp.full(2, -INF)), 1.0)
+    np.testing.assert_array_equal([allowed.low, allowed.high], [states.low, states.high])
+
+
+# -- rows, covariance, bonus -------------------------------------------------------------------------------------------
+
+
+def rows_of(state, action=None):
+    n = state.shape[0]
+    no = jnp.zeros(n, bool)
+    action = jnp.zeros((n, 1)) if action is None else action
+    return Transitions(jnp.asarray(state), action, jnp.zeros(n), jnp.asarray(state), no, no, ~no)
+
+
+def test_no_window_goes_on_after_a_row_that_was_rejected():
+    rows, counted = jax.jit(numbers_only)(rows_of(jnp.arange(8.0)[:, None], jnp.zeros((8, 1)).at[4].set(NAN)))
+    assert float(counted["rows_rejected"]) == 1
+    windows = eqx.filter_jit(Replay.windows)(Replay(rows, jnp.zeros((), int)), jr.key(0), 200, 3)
+    states, valid = np.asarray(windows.state)[..., 0], np.asarray(windows.valid)
+    from_two = states[:, 0] == 2
+    assert from_two.any()
+    np.testing.assert_array_equal(valid[from_two], [[True, True, False]] * from_two.sum())
+    from_three = states[:, 0] == 3
+    assert from_three.any()
+    np.testing.assert_array_equal(valid[from_three], [[True, False, False]] * from_three.sum())
+
+
+def test_states_of_a_finite_mdp_are_always_numbers():
+    rows = Transitions(jnp.arange(3), jnp.arange(3), jnp.zeros(3), jnp.arange(3), *[jnp.ones(3, bool)] * 3)
+    cleaned, counted = jax.jit(numbers_only)(rows)
+    assert same(cleaned, rows)
+    assert float(counted["rows_rejected"]) == 0
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        jnp.eye(3).at[1, 1].set(NAN),
+        jnp.eye(3).at[0, 2].set(INF),
+        -2.0 * jnp.eye(3),  # what rounding can make of a moment: Sigma would not be positive
+        jnp.full((3, 3), 3e38),
+    ],
+)
+def test_a_covariance_without_a_factor_is_refused(moment):
+    covariance, rounding = jnp.eye(3), jnp.full((3, 3), 1e-9)
+    add = jax.jit(add_moment)
+    kept, lost, refused = add(covariance, moment, rounding)
+    assert float(refused) == 1
+    assert same((kept, lost), (covariance, rounding))
+    more, _, refused = add(covariance, 0.5 * jnp.eye(3), rounding)
+    assert float(refused) == 0
+    np.testing.assert_allclose(more, 1.5 * np.eye(3), atol=1e-6)
+
+
+def identity(state, action):
+    return state
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1e30])
+def test_the_bonus_is_between_nothing_and_the_cap(scale):
+    bonus = elliptical_bonus(identity, jnp.diag(jnp.array([1.0, 1e-6])), jnp.float32(scale), 5)
+    broken = EllipticalBonus(identity, jnp.full((2, 2), NAN), jnp.float32(scale), 5.0)
+    numbers = [0.0, 1.0, -1.0, 1e-30, 1e20, 3e38, -3e38, np.inf, -np.inf, np.nan]
+    states = jnp.array([(x, y) for x in numbers for y in numbers], jnp.float32)
+    for b in (bonus, broken):
+        paid = np.asarray(eqx.filter_jit(lambda b: jax.vmap(lambda s: b(s, s))(states))(b))
+        assert ((paid >= 0) & (paid <= 5)).all()
+        assert (paid[np.isnan(np.asarray(states)).any(1)] == 0).all()
+
+
+# -- the model's fit ---------------------------------------------------------------------------------------------------
+
+
+def walk_of(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    state, action = rng.uniform(-1, 1, (2, n, 1)).astype(np.float32)
+    no = jnp.zeros(n, bool)
+    after = state + 0.1 * np.sin(3 * state + action)
+    return Transitions(*map(jnp.asarray, (state, action, np.zeros(n, np.float32), after)), no, ~no, ~no)
+
+
+@eqx.filter_jit
+def train(model, key, replay):
+    return model.train(key, replay)
+
+
+def small(**fitting):
+    return Neural.of(jr.key(0), 1, 1, sizes=(8,), fitting=Fitting(**({"batch": 8, "unroll": 1} | fitting)))
+
+
+def test_a_step_with_an_absurd_gradient_is_skipped():
+    """One row in 400 is far out, where a unit of the net that nothing else wakes answers a billion times too much. Only
+    the batches with that row are skipped, and the others train."""
+    model = small(steps=40, decay=0.0)
+    weights, biases = model.net.weights, model.net.biases
+    sleeping = (
+        (weights[0].at[:, 0].set(jnp.array([0.0, 1.0])), weights[1].at[0].set(1e8)),
+        (
+            biases[0].at[0].set(-10.0),
+            biases[1],
+        ),
+    )
+    model = eqx.tree_at(lambda m: (m.net.weights, m.net.biases), model, sleeping)
+    data = walk_of()
+    data = eqx.tree_at(lambda d: d.action, data, data.action.at[0].set(1e3))
+    replay = Replay(data, jnp.zeros((), int))
+    key = jr.key(1)
+    rows, _ = eqx.filter_jit(window_rows)(key, replay, 40 * 8, 1)
+    hit = (np.asarray(rows).reshape(40, 8) == 0).any(1)
+    assert 0 < hit.sum() < 5
+    assert not hit[-4:].any()  # it would be in the loss at the end
+    fitted, metrics = train(model, key, replay)
+    assert float(metrics["model_skipped"]) == hit.sum()
+    taken = [int(x) for x in jax.tree.leaves(fitted.optimiser) if x.dtype == jnp.int32]
+    assert taken == [40 - hit.sum()]
+    assert not np.array_equal(fitted.net.biases[1], model.net.biases[1])
+    moments = [x for x in jax.tree.leaves(fitted.optimiser) if x.dtype == jnp.float32]
+    assert max(np.abs(x).max() for x in moments) < 10
+
+
+def test_a_fit_that_explodes_is_undone():
+    replay = Replay(walk_of(), jnp.zeros((), int))
+    model, metrics = train(small(steps=20), jr.key(0), replay)
+    assert float(metrics["model_skipped"]) == 0
+    wild = dataclasses.replace(model, fitting=dataclasses.replace(model.fitting, rate=30.0))
+    after, metrics = train(wild, jr.key(1), replay)
+    assert np.isfinite(metrics["model_loss"])  # it is all in numbers
+    assert float(metrics["model_loss"]) > 100
+    assert float(metrics["model_skipped"]) == 20
+    assert same(after, wild)
+
+
+def test_a_model_is_fitted_to_the_rows_that_are_numbers():
+    data = walk_of()
+    bad = eqx.tree_at(
+        lambda d: (d.state, d.next_state), data, (data.state.at[5].set(INF), data.next_state.at[8].set(-1e38))
+    )
+    fitted, metrics = eqx.filter_jit(lambda m, k, d: m.fit(k, d))(small(steps=20), jr.key(0), bad)
+    assert float(metrics["rows_rejected"]) == 2
+    assert float(metrics["model_skipped"]) == 0
+    assert numbers((fitted, metrics))
+    kept = np.setdiff1d(np.arange(400), [5, 8])
+    np.testing.assert_allclose(fitted.change.std, np.std(np.asarray(data.next_state - data.state)[kept]), rtol=1e-4)
+
+
+# -- planners ----------------------------------------------------------------------------------------------------------
+
+
+def faults(n):
+    """x, u, advantages of which one kind is not fit for a step."""
+    x, u, weight = jr.normal(jr.key(1), (n, 1)), jr.normal(jr.key(2), (n, 1)), jr.normal(jr.key(3), (n,))
+    return {
+        "nothing": (x, u, weight),
+        "no advantage": (x, u, jnp.zeros(n)),
+        "nearly none": (x, u, 1e-30 * weight),
+        "NaN": (x, u, weight.at[0].set(NAN)),
+        "inf": (x, u, weight.at[0].set(INF)),
+        "huge": (x, u, 1e30 * weight),
+        "no state": (x.at[0].set(NAN), u, weight),
+        "no action": (x, u.at[0].set(INF), weight),
+    }
+
+
+@pytest.mark.parametrize("fault", faults(2))
+def test_an_actor_takes_a_step_that_gains_or_none(fault):
+    actor = GaussianHead.of(jr.key(0), 1, 1, sizes=(4,))
+    new, kl, improvement = eqx.filter_jit(PLANNER.natural_step)(actor, *faults(50)[fault])
+    assert numbers((new, kl, improvement))
+    assert same(new, actor) == (fault != "nothing")
+    assert (improvement > 0) == (kl > 0) == (fault == "nothing")
+
+
+def test_imagined_rewards_that_are_no_numbers_pay_nothing():
+    right, left = jnp.ones(1), -jnp.ones(1)
+    for amount in (NAN, INF, -INF):
+        mdp = imagine(line(amount), move, lambda s, a: jnp.float32(0.25))
+        assert float(mdp.reward(right, right, right)) == 0.25
+        assert float(mdp.reward(right, right, left)) == 1.25
+    assert float(imagine(line(1e30), move, no_bonus).reward(right, right, right)) == pytest.approx(1e30)
+
+
+SHOOTERS = (
+    CEM(ACTIONS, num_plans=50, plan_length=4, iterations=3, elites=5),
+    MPPI(ACTIONS, num_plans=50, plan_length=4, temperature=0.01, noise_cov=0.3),
+)
+
+
+class Push(eqx.Module):
+    """An imagination gone wrong where a plan goes faster than `limit`."""
+
+    limit: Float[Array, ""]
+
+    def __call__(self, key, state, action):
+        return jnp.where(action > self.limit, NAN, state + action)
+
+
+@eqx.filter_jit
+def refine(shooter, limit, amount, plan):
+    mdp = MDP(initial, Push(jnp.float32(limit)), lambda s, a, s2: amount - jnp.sum((s2 - 0.4) ** 2), never, 4)
+    return shooter.refine(jr.key(0), imagine(mdp, mdp.transition, no_bonus), jnp.zeros(1), plan)
+
+
+@pytest.mark.parametrize("shooter", SHOOTERS, ids=["cem", "mppi"])
+def test_plans_that_are_no_numbers(shooter):
+    plan = jnp.array([[0.1], [-0.3], [0.5], [0.7]])
+    none, good = jnp.float32(-2.0), jnp.float32(0.5)
+    # No plan has a return, or none that leaves room for another: the plan stays.
+    np.testing.assert_array_equal(refine(shooter, none, jnp.float32(0.0), plan), plan)
+    np.testing.assert_array_equal(refine(shooter, good, jnp.float32(3e38), plan), plan)
+    # Any return is better than none, however bad.
+    for amount in (0.0, -1e12):
+        better = np.asarray(refine(shooter, good, jnp.float32(amount), jnp.zeros((4, 1))))
+        assert (better <= 0.5).all()
+        assert np.isfinite(better).all()
+
+
+# -- Algorithm 1 -------------------------------------------------------------------------------------------------------
+
+
+def test_algorithm_1_does_the_same():
+    def phi(state, action):
+        return 0.2 * jnp.concatenate([state, action])
+
+    world = JaxWorld(line(), STATES, ACTIONS)
+    algo = PCMLP(world, phi, small(steps=3), UniformPlanner(ACTIONS), num_iterations=2, samples_per_policy=20)
+    learner = algo.start(KEYS)
+    samples, _ = world.collect(KEYS, learner.policy, 20)
+    faulty = spoilt(samples, state=(3, NAN), action=(7, INF), reward=(11, INF))
+    after, metrics = framework._improve(KEYS, algo, learner, faulty, faulty, jnp.array(1))
+    assert skipped(metrics) == {"rows_rejected": 2.0, "rewards_rejected": 1.0}
+    assert numbers(eqx.tree_at(lambda l: l.values, after, None))
+    assert float(after.values[0, 0]) == -np.inf  # not the best, with a reward that is no number
+    state, action = (np.delete(np.asarray(x)[0], [3, 7], axis=0) for x in (samples.state, samples.action))
+    seen = 0.2 * np.concatenate([state, action], axis=1)
+    np.testing.assert_allclose(after.covariance[0], np.eye(2) + seen.T @ seen / 20, rtol=1e-5)
+    wild = eqx.tree_at(lambda l: l.covariance, learner, -learner.covariance)
+    _, metrics = framework._improve(KEYS, algo, wild, samples, samples, jnp.array(1))
+    assert skipped(metrics)["covariance_skipped"] == 1
