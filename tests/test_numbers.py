@@ -136,6 +136,10 @@ def test_nothing_is_counted_where_nothing_is_wrong(healthy):
     assert numbers((learner, metrics))
 
 
+@pytest.mark.fault(
+    "observations that are NaN, infinite or absurdly large reach the stage",
+    "the rows are not learned from, and counted",
+)
 def test_rows_that_are_not_numbers(first, samples, healthy):
     """A state, an action, one too large to be squared; a reward alone; padding is not counted."""
     bad = np.array([3, 7, 9])
@@ -170,6 +174,7 @@ def test_a_run_whose_first_samples_are_all_lost(first, samples, healthy):
     np.testing.assert_array_equal(after.seen.low, healthy[0].seen.low)
 
 
+@pytest.mark.fault("a moment of phi that is no number", "the covariance stays as it was, and it is counted")
 def test_a_moment_that_is_no_number_is_not_added(samples, healthy):
     learner = healthy[0]
     scale = learner.bonus.features.scale
@@ -185,6 +190,7 @@ def test_a_moment_that_is_no_number_is_not_added(samples, healthy):
     assert 0 <= float(bonus(jnp.ones(1), jnp.ones(1))) <= HORIZON
 
 
+@pytest.mark.fault("a model whose loss is NaN or explodes", "the step is skipped, the fit undone, and it is counted")
 def test_a_model_that_has_exploded_stays_and_is_counted(samples, healthy):
     """Its predictions are as wrong as they were, and still they are numbers."""
     learner = healthy[0]
@@ -197,6 +203,7 @@ def test_a_model_that_has_exploded_stays_and_is_counted(samples, healthy):
 
 
 @pytest.mark.parametrize("amount", [1e30, -1e30, 3e38, np.nan, np.inf])
+@pytest.mark.fault("a reward of 1e30 or NaN", "no policy or value net takes it in; the learner stays in numbers")
 def test_a_reward_that_misbehaves(first, samples, amount):
     """One too large for its square stops TRPO and nothing else; one that is no number pays nothing."""
     learner, metrics = improve(first, samples, amount=amount)
@@ -256,6 +263,7 @@ def test_states_of_a_finite_mdp_are_always_numbers():
         jnp.full((3, 3), 3e38),
     ],
 )
+@pytest.mark.fault("a singular covariance", "it is not taken; the one before stays")
 def test_a_covariance_without_a_factor_is_refused(moment):
     covariance, rounding = jnp.eye(3), jnp.full((3, 3), 1e-9)
     add = jax.jit(add_moment)
@@ -272,6 +280,7 @@ def identity(state, action):
 
 
 @pytest.mark.parametrize("scale", [0.0, 1.0, 1e30])
+@pytest.mark.fault("the bonus of any state, NaN included", "it is in [0, H]")
 def test_the_bonus_is_between_nothing_and_the_cap(scale):
     bonus = elliptical_bonus(identity, jnp.diag(jnp.array([1.0, 1e-6])), jnp.float32(scale), 5)
     broken = EllipticalBonus(identity, jnp.full((2, 2), NAN), jnp.float32(scale), 5.0)
@@ -377,6 +386,7 @@ def faults(n):
 
 
 @pytest.mark.parametrize("fault", faults(2))
+@pytest.mark.fault("a policy gradient of zero or NaN", "the policy stays, and it is counted")
 def test_an_actor_takes_a_step_that_gains_or_none(fault):
     actor = GaussianHead.of(jr.key(0), 1, 1, sizes=(4,))
     new, kl, improvement = eqx.filter_jit(PLANNER.natural_step)(actor, *faults(50)[fault])
@@ -416,6 +426,7 @@ def refine(shooter, limit, amount, plan):
 
 
 @pytest.mark.parametrize("shooter", SHOOTERS, ids=["cem", "mppi"])
+@pytest.mark.fault("plans whose returns are no numbers", "they are worse than any other; if all are, the plan stays")
 def test_plans_that_are_no_numbers(shooter):
     plan = jnp.array([[0.1], [-0.3], [0.5], [0.7]])
     none, good = jnp.float32(-2.0), jnp.float32(0.5)
