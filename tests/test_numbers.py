@@ -137,6 +137,10 @@ def test_nothing_is_counted_where_nothing_is_wrong(healthy):
 
 
 @pytest.mark.fault(
+    "samples with a NaN, or a number too large to be squared",
+    "those rows are not learned from; counted",
+)
+@pytest.mark.fault(
     "observations that are NaN, infinite or absurdly large reach the stage",
     "the rows are not learned from, and counted",
 )
@@ -162,6 +166,7 @@ def test_rows_that_are_not_numbers(first, samples, healthy):
     assert same(of_seed(learner, 1), of_seed(healthy[0], 1))
 
 
+@pytest.mark.fault("the first samples are all NaN", "nothing is learned; the next iteration goes on")
 def test_a_run_whose_first_samples_are_all_lost(first, samples, healthy):
     """There is nothing to learn from, and the next iteration does as if it were the first."""
     lost, metrics = improve(first, spoilt(samples, next_state=(slice(None), NAN)))
@@ -174,6 +179,7 @@ def test_a_run_whose_first_samples_are_all_lost(first, samples, healthy):
     np.testing.assert_array_equal(after.seen.low, healthy[0].seen.low)
 
 
+@pytest.mark.fault("features overflow", "the covariance stays as it was; counted")
 @pytest.mark.fault("a moment of phi that is no number", "the covariance stays as it was, and it is counted")
 def test_a_moment_that_is_no_number_is_not_added(samples, healthy):
     learner = healthy[0]
@@ -190,6 +196,7 @@ def test_a_moment_that_is_no_number_is_not_added(samples, healthy):
     assert 0 <= float(bonus(jnp.ones(1), jnp.ones(1))) <= HORIZON
 
 
+@pytest.mark.fault("the model predicts 1e30", "no step is taken; all are counted, nothing else is NaN")
 @pytest.mark.fault("a model whose loss is NaN or explodes", "the step is skipped, the fit undone, and it is counted")
 def test_a_model_that_has_exploded_stays_and_is_counted(samples, healthy):
     """Its predictions are as wrong as they were, and still they are numbers."""
@@ -202,6 +209,7 @@ def test_a_model_that_has_exploded_stays_and_is_counted(samples, healthy):
     assert numbers(after)
 
 
+@pytest.mark.fault("a reward of 1e30, NaN or infinity", "the policy stays, counted; what is no number pays nothing")
 @pytest.mark.parametrize("amount", [1e30, -1e30, 3e38, np.nan, np.inf])
 @pytest.mark.fault("a reward of 1e30 or NaN", "no policy or value net takes it in; the learner stays in numbers")
 def test_a_reward_that_misbehaves(first, samples, amount):
@@ -254,6 +262,7 @@ def test_states_of_a_finite_mdp_are_always_numbers():
     assert float(counted["rows_rejected"]) == 0
 
 
+@pytest.mark.fault("a covariance that is singular or not in numbers", "refused; the old one stays")
 @pytest.mark.parametrize(
     "moment",
     [
@@ -279,6 +288,7 @@ def identity(state, action):
     return state
 
 
+@pytest.mark.fault("a bonus asked for at NaN, infinity or 1e38", "a number in [0, H]; NaN pays 0")
 @pytest.mark.parametrize("scale", [0.0, 1.0, 1e30])
 @pytest.mark.fault("the bonus of any state, NaN included", "it is in [0, H]")
 def test_the_bonus_is_between_nothing_and_the_cap(scale):
@@ -312,6 +322,7 @@ def small(**fitting):
     return Neural.of(jr.key(0), 1, 1, sizes=(8,), fitting=Fitting(**({"batch": 8, "unroll": 1} | fitting)))
 
 
+@pytest.mark.fault("a gradient of the model's fit a million times too large", "that step is skipped and counted")
 def test_a_step_with_an_absurd_gradient_is_skipped():
     """One row in 400 is far out, where a unit of the net that nothing else wakes answers a billion times too much. Only
     the batches with that row are skipped, and the others train."""
@@ -342,6 +353,7 @@ def test_a_step_with_an_absurd_gradient_is_skipped():
     assert max(np.abs(x).max() for x in moments) < 10
 
 
+@pytest.mark.fault("a model's fit that explodes", "the model of before stays; all steps count as skipped")
 def test_a_fit_that_explodes_is_undone():
     replay = Replay(walk_of(), jnp.zeros((), int))
     model, metrics = train(small(steps=20), jr.key(0), replay)
@@ -385,6 +397,7 @@ def faults(n):
     }
 
 
+@pytest.mark.fault("a policy gradient of zero, NaN or infinity", "the policy stays as it was")
 @pytest.mark.parametrize("fault", faults(2))
 @pytest.mark.fault("a policy gradient of zero or NaN", "the policy stays, and it is counted")
 def test_an_actor_takes_a_step_that_gains_or_none(fault):
@@ -425,6 +438,7 @@ def refine(shooter, limit, amount, plan):
     return shooter.refine(jr.key(0), imagine(mdp, mdp.transition, no_bonus), jnp.zeros(1), plan)
 
 
+@pytest.mark.fault("no imagined plan has a finite return", "the plan stays as it was")
 @pytest.mark.parametrize("shooter", SHOOTERS, ids=["cem", "mppi"])
 @pytest.mark.fault("plans whose returns are no numbers", "they are worse than any other; if all are, the plan stays")
 def test_plans_that_are_no_numbers(shooter):
@@ -443,6 +457,7 @@ def test_plans_that_are_no_numbers(shooter):
 # -- Algorithm 1 -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault("the same in Algorithm 1", "the same; a policy with an infinite reward is not the best")
 def test_algorithm_1_does_the_same():
     def phi(state, action):
         return 0.2 * jnp.concatenate([state, action])
