@@ -137,10 +137,6 @@ def test_nothing_is_counted_where_nothing_is_wrong(healthy):
 
 
 @pytest.mark.fault(
-    "samples with a NaN, or a number too large to be squared",
-    "those rows are not learned from; counted",
-)
-@pytest.mark.fault(
     "observations that are NaN, infinite or absurdly large reach the stage",
     "the rows are not learned from, and counted",
 )
@@ -179,7 +175,6 @@ def test_a_run_whose_first_samples_are_all_lost(first, samples, healthy):
     np.testing.assert_array_equal(after.seen.low, healthy[0].seen.low)
 
 
-@pytest.mark.fault("features overflow", "the covariance stays as it was; counted")
 @pytest.mark.fault("a moment of phi that is no number", "the covariance stays as it was, and it is counted")
 def test_a_moment_that_is_no_number_is_not_added(samples, healthy):
     learner = healthy[0]
@@ -196,7 +191,6 @@ def test_a_moment_that_is_no_number_is_not_added(samples, healthy):
     assert 0 <= float(bonus(jnp.ones(1), jnp.ones(1))) <= HORIZON
 
 
-@pytest.mark.fault("the model predicts 1e30", "no step is taken; all are counted, nothing else is NaN")
 @pytest.mark.fault("a model whose loss is NaN or explodes", "the step is skipped, the fit undone, and it is counted")
 def test_a_model_that_has_exploded_stays_and_is_counted(samples, healthy):
     """Its predictions are as wrong as they were, and still they are numbers."""
@@ -209,7 +203,6 @@ def test_a_model_that_has_exploded_stays_and_is_counted(samples, healthy):
     assert numbers(after)
 
 
-@pytest.mark.fault("a reward of 1e30, NaN or infinity", "the policy stays, counted; what is no number pays nothing")
 @pytest.mark.parametrize("amount", [1e30, -1e30, 3e38, np.nan, np.inf])
 @pytest.mark.fault("a reward of 1e30 or NaN", "no policy or value net takes it in; the learner stays in numbers")
 def test_a_reward_that_misbehaves(first, samples, amount):
@@ -262,7 +255,6 @@ def test_states_of_a_finite_mdp_are_always_numbers():
     assert float(counted["rows_rejected"]) == 0
 
 
-@pytest.mark.fault("a covariance that is singular or not in numbers", "refused; the old one stays")
 @pytest.mark.parametrize(
     "moment",
     [
@@ -288,7 +280,6 @@ def identity(state, action):
     return state
 
 
-@pytest.mark.fault("a bonus asked for at NaN, infinity or 1e38", "a number in [0, H]; NaN pays 0")
 @pytest.mark.parametrize("scale", [0.0, 1.0, 1e30])
 @pytest.mark.fault("the bonus of any state, NaN included", "it is in [0, H]")
 def test_the_bonus_is_between_nothing_and_the_cap(scale):
@@ -397,7 +388,6 @@ def faults(n):
     }
 
 
-@pytest.mark.fault("a policy gradient of zero, NaN or infinity", "the policy stays as it was")
 @pytest.mark.parametrize("fault", faults(2))
 @pytest.mark.fault("a policy gradient of zero or NaN", "the policy stays, and it is counted")
 def test_an_actor_takes_a_step_that_gains_or_none(fault):
@@ -438,7 +428,6 @@ def refine(shooter, limit, amount, plan):
     return shooter.refine(jr.key(0), imagine(mdp, mdp.transition, no_bonus), jnp.zeros(1), plan)
 
 
-@pytest.mark.fault("no imagined plan has a finite return", "the plan stays as it was")
 @pytest.mark.parametrize("shooter", SHOOTERS, ids=["cem", "mppi"])
 @pytest.mark.fault("plans whose returns are no numbers", "they are worse than any other; if all are, the plan stays")
 def test_plans_that_are_no_numbers(shooter):
@@ -457,7 +446,7 @@ def test_plans_that_are_no_numbers(shooter):
 # -- Algorithm 1 -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.fault("the same in Algorithm 1", "the same; a policy with an infinite reward is not the best")
+@pytest.mark.fault("NaN in the rows or rewards of Algorithm 1", "the same; a policy that made one is not the best")
 def test_algorithm_1_does_the_same():
     def phi(state, action):
         return 0.2 * jnp.concatenate([state, action])
