@@ -84,7 +84,7 @@ def test_a_run_that_has_no_policy_yet(run, tmp_path, capsys):
     (tmp_path / "policy").mkdir()
     (tmp_path / "policy" / "policy.safetensors").write_bytes(b"\0" * 20)
     assert main(["eval", str(tmp_path)]) == 2
-    assert "train it again" in capsys.readouterr().err
+    assert "policy.json: No such file or directory; end the run first" in capsys.readouterr().err
 
 
 def test_nothing_is_evaluated_twice():
