@@ -238,6 +238,8 @@ BAD_INPUT = [
     ("eval {upsilon} --episodes none", "episodes=none"),
     ("report {upsilon}/absent", "absent"),
     ("bench --out {upsilon}/absent/file.json", "there is no folder"),
+    ("bench --seeds many", "seeds=many"),
+    ("bench --seeds 16 1", "at least 2"),
     ("theory linear-mdp --horizon 0", "horizon=0"),
     ("theory linear-mdp --delta 2", "delta=2"),
     ("theory knr --sigma x", "sigma=x"),

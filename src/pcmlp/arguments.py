@@ -67,6 +67,10 @@ class Bench:
 
     out: Annotated[Path | None, arg(metavar="FILE.json")] = None
     """Where the numbers go; shown only if not given."""
+    seeds: Annotated[tuple[str, ...], arg(metavar="INT [INT ...]")] = ()
+    """How many seeds at once to time a round of, besides one; by the device if not given."""
+    solve: bool = True
+    """Whether to time whole runs as well."""
 
 
 @dataclass(frozen=True)

@@ -107,10 +107,19 @@ def run(command: List | Train | Eval | Report | Bench | Theory | Doctor, words: 
     if isinstance(command, Eval):
         return evaluate(command)
     if isinstance(command, Bench):
-        from pcmlp import bench
-
-        return bench.main(command.out)
+        return bench(command)
     return train(command, words)
+
+
+def bench(command: Bench) -> int:
+    from pcmlp.bench import Sizes, main
+    from pcmlp.runs.parse import parse_int
+    from pcmlp.types import ConfigError
+
+    seeds = tuple(parse_int("seeds", text) for text in command.seeds)
+    if any(count < 2 for count in seeds):
+        raise ConfigError(f"seeds={' '.join(command.seeds)}: one is timed anyway; give numbers of at least 2")
+    return main(command.out, Sizes(seeds=seeds or None, solve=command.solve))
 
 
 def check_devices() -> None:

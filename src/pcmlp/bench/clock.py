@@ -22,23 +22,33 @@ def compiled(function: Callable, *args: Any) -> Callable[[], Any]:
     return lambda: program(arrays)
 
 
+def time_of(call: Callable[[], Any]) -> float:
+    begun = time.perf_counter()
+    jax.block_until_ready(call())
+    return time.perf_counter() - begun
+
+
 def times_of(call: Callable[[], Any], *, repeats: int = 3, seconds: float = 0.0) -> list[float]:
     """At least `repeats` times of `call`, for at least `seconds`, after one that compiles."""
-    jax.block_until_ready(call())
+    time_of(call)
     times: list[float] = []
     while len(times) < repeats or sum(times) < seconds:
-        begun = time.perf_counter()
-        jax.block_until_ready(call())
-        times.append(time.perf_counter() - begun)
+        times.append(time_of(call))
     return times
 
 
-def peak_flop_per_s(squares: tuple[int, ...], seconds: float) -> float:
-    """Of float32 products at JAX's default precision, of the size that goes fastest: what the machine keeps up, in the
-    median as a round's time is. A cloud machine does half as much again for a moment."""
+def matrix_product(squares: tuple[int, ...], seconds: float) -> Callable[[], float]:
+    """Measures the FLOP/s of float32 products at JAX's default precision, of the size that goes fastest.
+
+    What the machine keeps up, in the median as a round's time is: a cloud machine does half as much again for a moment.
+    """
     products = [compiled(jnp.matmul, *jr.normal(jr.key(0), (2, n, n))) for n in squares]
-    times = [statistics.median(times_of(product, seconds=seconds)) for product in products]
-    return max(2.0 * n**3 / t for n, t in zip(squares, times, strict=True))
+
+    def peak() -> float:
+        times = [statistics.median(times_of(product, seconds=seconds)) for product in products]
+        return max(2.0 * n**3 / t for n, t in zip(squares, times, strict=True))
+
+    return peak
 
 
 def peak_memory_mb() -> float:

@@ -1,10 +1,14 @@
-"""One control step of MPPI."""
+"""One control step of MPPI, and the matrix products without which there is none."""
 
 import statistics
+from functools import reduce
+from itertools import pairwise
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
+from jaxtyping import Array, Float
 
 from pcmlp.bench.clock import compiled, times_of
 from pcmlp.bench.sizes import Plans
@@ -37,3 +41,18 @@ def mppi_ms(case: Plans, fourier: int, seconds: float) -> float:
     policy, state = start(world, draw_phi)
     step = compiled(lambda policy, *inputs: policy(*inputs), policy, jr.key(4), policy.init(), state)
     return 1e3 * statistics.median(times_of(step, seconds=seconds))
+
+
+def floor_ms(case: Plans, seconds: float) -> float:
+    """The products of the model's hidden layers alone, `plan_length` after one another as the steps of a plan are."""
+    plans, length, net = case
+    weights = [jr.normal(jr.key(i), shape) / shape[0] for i, shape in enumerate(pairwise(net))]
+
+    def steps(x: Float[Array, "n width"], weights: list[Float[Array, "width wide"]]) -> Float[Array, "n width"]:
+        def step(x, _):
+            return reduce(jnp.matmul, weights, x), None
+
+        return jax.lax.scan(step, x, None, length=length)[0]
+
+    walk = compiled(steps, jnp.ones((plans, net[0])), weights)
+    return 1e3 * statistics.median(times_of(walk, seconds=seconds))

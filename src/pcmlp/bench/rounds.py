@@ -1,7 +1,8 @@
 """One paper round, put together as `deep.improve` does it, and each of its phases alone."""
 
 import statistics
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -69,14 +70,16 @@ def stages(algo: Deep, seeds: int) -> tuple[Key[Array, " seeds"], Stage]:
     return keys, eqx.filter_jit(prepare)(keys, algo, learner, samples)
 
 
-def round_seconds(algo: Deep, keys: Key[Array, " seeds"], stage: Stage, repeats: int) -> list[float]:
+def round_of(algo: Deep, keys: Key[Array, " seeds"], stage: Stage) -> Callable[[], Any]:
+    """A round of all seeds, to be called."""
+
     def run(keys: Key[Array, " seeds"], algo: Deep, stage: Stage):
         def of_a_seed(key: Key[Array, ""], stage: Stage):
             return one_round(key, algo, stage.model, stage.policy, stage.replay, stage.bonus, stage.seen, stage.starts)
 
         return over_seeds(of_a_seed, keys, stage)
 
-    return times_of(compiled(run, keys, algo, stage), repeats=repeats)
+    return compiled(run, keys, algo, stage)
 
 
 class Rows(NamedTuple):

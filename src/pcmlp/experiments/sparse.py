@@ -2,7 +2,8 @@
 
 (paper: section 7.1 and the vanishing bonus of section 7.5. The maze stands for the question that the two classic tasks
 leave open, since going far is all they ask: whether it matters where the cover has been. There an imagination without
-bounds, and one that begins at the world's own starts alone, show what grounding it changes.)
+bounds, one that begins at the world's own starts alone, one exploring policy that goes on from iteration to iteration,
+and all three at once show what each of our deviations changes.)
 
     python -m pcmlp.experiments.sparse                      # all of it; a GPU is wanted
     python -m pcmlp.experiments.sparse mountain-car/pcmlp   # one run
@@ -38,6 +39,8 @@ RUNS: dict[str, Asked] = {
     "point-umaze/covariance-off": Asked("pcmlp", 20_000, _NO_COVER),
     "point-umaze/unbounded": Asked("pcmlp", 10_000, ("bounded=false",)),
     "point-umaze/own-starts": Asked("pcmlp", 10_000, ("replay_starts=0",)),
+    "point-umaze/one-policy": Asked("pcmlp", 10_000, ("fresh=false",)),
+    "point-umaze/plain": Asked("pcmlp", 10_000, ("bounded=false", "replay_starts=0", "fresh=false")),
     "mountain-car/pcmlp": Asked("pcmlp", 3_000),
     "acrobot/pcmlp": Asked("pcmlp", 2_000),
     "mountain-car/no-bonus": Asked("pcmlp", 30_000, (*_NO_BONUS, *_MANY)),
