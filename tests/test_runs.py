@@ -77,6 +77,7 @@ def test_the_lock_is_opened_and_the_summary_says_when(run):
     assert summary["command"] == "the command"
     assert set(summary["versions"]) == {"python", "jax", "jaxlib", "equinox", "numpy", "pcmlp"}
     assert summary["wall_s"] >= summary["compile_s"] > 0
+    assert 0 < summary["save_s"] < summary["wall_s"]
     assert summary["virtual_steps_per_s"] is None
     for i, seed in enumerate(summary["seeds"]):
         success = metrics["eval_success"][i :: len(SEEDS)]

@@ -199,7 +199,8 @@ def train(command: Train, words: list[str]) -> int:
     )
     pictures = pictures_of(out)
     show_summary(console, summary, out)
-    spent = f"{summary['wall_s']:.1f} s, of which {summary['compile_s']:.1f} s compiling"
+    seconds = {name: f"{summary[f'{name}_s']:.1f} s" for name in ("wall", "compile", "save")}
+    spent = "{wall}, of which {compile} compiling, {save} saving".format(**seconds)
     console.print("; ".join([spent, *map(str, pictures)]), highlight=False, soft_wrap=True)
     return {"finished": 0, "stopped": _STOPPED}.get(summary["status"], _INTERRUPTED)
 

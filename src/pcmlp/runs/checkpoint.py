@@ -40,6 +40,7 @@ class Facts:
     score: float | None  # the mean over seeds of the evaluation's return
     wall_s: float  # so far
     compile_s: float
+    save_s: float  # of those before it
     judged_episodes: int
     device: str
     versions: dict[str, str]

@@ -170,6 +170,7 @@ class Run:
     compiling: CompileClock = field(default_factory=CompileClock)
     _before: Facts | None = None  # what the run had spent when it was taken up
     _ill: dict[int, int] = field(default_factory=dict)  # seed -> for how many iterations
+    _saving: float = 0.0  # seconds
     _began: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
@@ -188,6 +189,10 @@ class Run:
     @property
     def compile_s(self) -> float:
         return self.compiling.seconds + (self._before.compile_s if self._before else 0.0)
+
+    @property
+    def save_s(self) -> float:
+        return self._saving + (self._before.save_s if self._before else 0.0)
 
     @property
     def judged_episodes(self) -> int:
@@ -219,18 +224,22 @@ class Run:
                 return False
             learner, metrics, _, walked = self.algo.iterate(self.keys, learner, n)
             self.learner = learner
+            began = time.perf_counter()
             for steps in walked:
                 log.append(n, self.config.seeds, steps)
+            self._saving += time.perf_counter() - began
             measured = {name: np.asarray(values) for name, values in metrics.items()}
             self.record(n, measured, progress)
+            began = time.perf_counter()
             checkpoint.save(self.folder.checkpoint, learner, self.facts(n))
+            self._saving += time.perf_counter() - began
             self.done = n
             self.check_recovers(measured)
         return True
 
     def conclude(self, status: str, command: str) -> dict[str, Any]:
         """The summary and the policies, on disk."""
-        spent = self.wall_s, self.compile_s, self.judged_episodes
+        spent = self.wall_s, self.compile_s, self.save_s, self.judged_episodes
         summary = summarise(self.config, self.rows, *spent, command, status)
         self.folder.write_summary(summary)
         if self.learner is not None:
@@ -259,6 +268,7 @@ class Run:
             score=float(np.mean(last)),
             wall_s=round(self.wall_s, 3),
             compile_s=round(self.compile_s, 3),
+            save_s=round(self.save_s, 3),
             judged_episodes=self.judged_episodes,
             device=device(),
             versions=versions(),
