@@ -15,7 +15,7 @@ slow: .venv/test
 
 # Every fault that is injected, with fifty kills; docs/reliability.md gets its tables from it.
 faults: .venv/test
-	.venv/bin/python -m pytest -m 'fault or bad_input' --kills 50 --reliability docs/reliability.md
+	.venv/bin/python -m pytest -m 'fault or bad_input' --kills=50 --reliability=docs/reliability.md
 
 lint: .venv/test
 	.venv/bin/ruff check .

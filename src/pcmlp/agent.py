@@ -53,9 +53,29 @@ class DeepPCMLP:
         horizon: int | None = None,
         seed: int = 0,
         settings: Sequence[str] = (),  # as `--set` takes them, such as ("bonus_scale=0.1", "model.sizes=64,64")
+        workers: int = 0,  # processes that step the environment; `GymnasiumWorld.of` says more
+        timeout: float = 60.0,
+        max_faults: int = 100,
     ):
-        """Everything is checked here, before anything is compiled."""
-        self.config, task = _prepare(env, reward, terminal, algo, horizon, seed, settings)
+        """Everything is checked here, before anything is compiled. A reward or an end of episodes that is not given is
+        learned from what the environment says."""
+        if isinstance(env, str):
+            self.config, task = _named(env, reward, terminal, algo, horizon, seed, settings)
+        else:
+            from pcmlp.tasks.host import GymnasiumWorld
+
+            world = GymnasiumWorld.of(
+                env,
+                reward=reward,
+                terminal=terminal,
+                horizon=horizon,
+                workers=workers,
+                timeout=timeout,
+                max_faults=max_faults,
+            )
+            name = name_of_environment(world.environments.first)
+            self.config = resolve_gymnasium(name, world.mdp.horizon, algo, seed, _ENDLESS, settings)
+            task = Task(world)
         self.algo = build_deep(self.config, task)[1]
         self.world, self.success_return = task.world, task.success_return
         self.keys = jr.key(seed)[None]
@@ -173,8 +193,8 @@ class DeepPCMLP:
         return agent
 
 
-def _prepare(
-    env: Any,
+def _named(
+    env: str,
     reward: Callable | None,
     terminal: Callable | None,
     algo: str,
@@ -182,25 +202,17 @@ def _prepare(
     seed: int,
     settings: Sequence[str],
 ) -> tuple[DeepConfig, Task]:
-    if isinstance(env, str):
-        if reward is not None or terminal is not None:
-            raise ConfigError(
-                f"env={env}: a task with a reward of its own; leave reward and terminal out, or give an env"
-            )
-        lasting = () if horizon is None else (f"task.horizon={horizon}",)
-        config = resolve(env, algo, (seed,), _ENDLESS, (*settings, *lasting))
-        if not isinstance(config, DeepConfig):
-            raise ConfigError(f"env={env}: not a task of Deep PC-MLP; `pcmlp train {env}` runs it")
-        return config, build_task(config)
-    if reward is None:
-        raise ConfigError("reward: none given; give reward(state, action, next_state) -> float, written in jax.numpy")
-    from pcmlp.tasks.host import GymnasiumWorld
+    if reward is not None or terminal is not None:
+        raise ConfigError(f"env={env}: a task with a reward of its own; leave reward and terminal out, or give an env")
+    lasting = () if horizon is None else (f"task.horizon={horizon}",)
+    config = resolve(env, algo, (seed,), _ENDLESS, (*settings, *lasting))
+    if not isinstance(config, DeepConfig):
+        raise ConfigError(f"env={env}: not a task of Deep PC-MLP; `pcmlp train {env}` runs it")
+    return config, build_task(config)
 
-    world = GymnasiumWorld.of(env, reward=reward, terminal=terminal, horizon=horizon)
-    first = world.environments.first
-    name = first.spec.id if first.spec is not None else type(first.unwrapped).__name__
-    config = resolve_gymnasium(name, world.mdp.horizon, algo, seed, _ENDLESS, settings)
-    return config, Task(world)
+
+def name_of_environment(env: Any) -> str:
+    return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
 
 
 @eqx.filter_jit

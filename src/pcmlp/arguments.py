@@ -47,6 +47,8 @@ class Eval:
     """The run folder."""
     episodes: Annotated[str, arg(metavar="INT")] = "20"
     """Of each seed."""
+    trust_code: FlagCreatePairsOff[bool] = False
+    """Import the file of code that the run names as its reward or termination, if it names one."""
     seed: Annotated[str | None, arg(metavar="INT")] = None
     """Of the evaluation's random numbers; those of the run's own evaluations if not given."""
     video: FlagCreatePairsOff[bool] = False

@@ -8,6 +8,7 @@ resumed. What needs JAX imports it, so that help is quick.
 import contextlib
 import io
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -185,7 +186,7 @@ def train(command: Train, words: list[str]) -> int:
 
     settings = [item for items in command.set for item in items] + ["reward_free=true"] * command.reward_free
     config = resolve(command.task, command.algo, command.seeds, command.steps, settings)
-    out = command.out or Path("runs") / f"{command.task}-{config.algo}"
+    out = command.out or Path("runs") / re.sub("[:/]", "-", f"{command.task}-{config.algo}")
     from pcmlp.runs import train as training
 
     console = Console()
@@ -235,7 +236,7 @@ def evaluate(command: Eval) -> int:
 
     episodes = parse_int("episodes", command.episodes)
     seed = None if command.seed is None else parse_int("seed", command.seed)
-    saved = load_run(command.run)
+    saved = load_run(command.run, trust_code=command.trust_code)
     if command.video:
         check_filmed(saved.config.task_name)
     result = evaluate_run(saved, episodes, seed)

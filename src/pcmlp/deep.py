@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 from pcmlp.bonus import EllipticalBonus, add_moment, elliptical_bonus, information_gain, second_moment
 from pcmlp.framework import example_row
 from pcmlp.imagine import BoundedBonus, grounded, imagine, no_bonus, reward_free
+from pcmlp.models.outcome import as_learned
 from pcmlp.replay import Replay, numbers_only
 from pcmlp.types import (
     MDP,
@@ -257,7 +258,7 @@ def imagination(algo: Deep, model: Callable, bonus: Callable, seen: Box, starts:
     states, actions = algo.world.states, algo.world.actions
     assert isinstance(states, Box)
     assert isinstance(actions, Box)
-    world = algo.world.mdp
+    world = as_learned(algo.world.mdp, model)
     if bonus is not no_bonus:
         bonus = BoundedBonus(bonus, actions)
         world = reward_free(world) if algo.reward_free else world

@@ -215,3 +215,10 @@ class EnvironmentFault(RunStopped):
 def never(state: State, action: Action, next_state: State) -> Bool[Array, ""]:
     """The terminal function of an MDP that only its horizon ends."""
     return jnp.array(False)
+
+
+def unknown(state: State, action: Action, next_state: State) -> Array:
+    """The reward or terminal function of a world that pays or ends by rules of its own, known by samples alone."""
+    raise ConfigError(
+        "reward or terminal: unknown in this world, so only a model that learns it can be planned in; give a function"
+    )

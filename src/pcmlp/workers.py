@@ -34,6 +34,7 @@ _END = 2.0  # seconds for a process to end before it is killed
 
 class Answer(NamedTuple):
     observation: Any = None
+    reward: float = 0.0
     terminated: bool = False
     truncated: bool = False
     fault: str = ""  # its kind; empty where there is none
@@ -219,13 +220,13 @@ def _end_all(running: dict[int, tuple[Any, Connection]]) -> None:
 
 def _read(what: str, returned: Any) -> Answer:
     if what == "reset":
-        (observation, _), terminated, truncated = returned, False, False
+        (observation, _), reward, terminated, truncated = returned, 0.0, False, False
     else:
-        observation, _, terminated, truncated, _ = returned
+        observation, reward, terminated, truncated, _ = returned
     values = np.asarray(observation)
     if values.dtype.kind not in "biuf":
         raise TypeError(f"an observation of {type(observation).__name__} is not an array of numbers")
-    return Answer(values, bool(terminated), bool(truncated))
+    return Answer(values, float(reward), bool(terminated), bool(truncated))
 
 
 def _words(error: BaseException) -> str:

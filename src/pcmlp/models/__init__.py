@@ -4,6 +4,17 @@ from pcmlp.models.ensemble import Ensemble
 from pcmlp.models.knr import KNR
 from pcmlp.models.linear_mdp import LinearMDP
 from pcmlp.models.neural import DrawNeural, Fitting, Neural
+from pcmlp.models.outcome import DrawWithOutcome, learned_outcomes
 from pcmlp.models.tabular import Tabular
 
-__all__ = ["KNR", "DrawNeural", "Ensemble", "Fitting", "LinearMDP", "Neural", "Tabular"]
+__all__ = [
+    "KNR",
+    "DrawNeural",
+    "DrawWithOutcome",
+    "Ensemble",
+    "Fitting",
+    "LinearMDP",
+    "Neural",
+    "Tabular",
+    "learned_outcomes",
+]

@@ -11,7 +11,7 @@ from pcmlp.baselines.random import UniformPlanner
 from pcmlp.deep import Deep
 from pcmlp.features import DrawFourier, DrawRandomNetwork, OneHot, Polynomial, check_norm, feature_dim
 from pcmlp.framework import PCMLP
-from pcmlp.models import KNR, DrawNeural, Fitting
+from pcmlp.models import KNR, DrawNeural, DrawWithOutcome, Fitting, learned_outcomes
 from pcmlp.planners import CEM, MPPI, TRPO, Shooting, ValueIteration
 from pcmlp.runs.options import (
     FEATURES,
@@ -86,6 +86,8 @@ def build_deep(config: DeepConfig, task: Task) -> tuple[Task, Deep]:
     assert isinstance(options, NeuralModel)
     fitting = Fitting(options.steps, options.batch, options.unroll, options.rate, options.decay, options.clip)
     model = DrawNeural(states.size, actions.size, options.sizes, fitting)
+    if learned_outcomes(task.world.mdp):
+        model = DrawWithOutcome(model)
     algo = Deep(
         world=task.world,
         features=draw_features(config, states, actions),

@@ -10,11 +10,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from pcmlp.runs.options import COMMAND_LINE, GROUPS, DeepConfig, FrameworkConfig, GymnasiumTask, RunConfig, name_of
+from pcmlp.runs.options import COMMAND_LINE, GROUPS, DeepConfig, FrameworkConfig, RunConfig, name_of
 from pcmlp.runs.parse import annotations, known, nearest, parse, parse_int, split_settings
 from pcmlp.runs.presets import (
     ALGORITHMS,
-    DEEP_PRESETS,
+    ANY_PRESETS,
     DEEP_TASKS,
     PAPER_PRESETS,
     PLANNERS_OF,
@@ -24,6 +24,7 @@ from pcmlp.runs.presets import (
 )
 from pcmlp.runs.validate import validate
 from pcmlp.tasks import TASKS
+from pcmlp.tasks.registered import PREFIX, GymnasiumTask, time_limit
 from pcmlp.types import ConfigError
 
 
@@ -40,6 +41,8 @@ def resolve(
     settings: Sequence[str] = (),
 ) -> RunConfig:
     """Presets, then `settings`, each a `key=value`; checked."""
+    if task.startswith(PREFIX):
+        return _resolve_registered(task.removeprefix(PREFIX), algo or "pcmlp", seeds, steps, settings)
     known("task", task, TASKS, "pcmlp list shows them all")
     algo = known("algo", algo or default_algorithm(task), ALGORITHMS, "pcmlp list shows them all")
     if (algo, task) not in PRESETS:
@@ -52,21 +55,40 @@ def resolve(
     return _resolve(record, options, algo, seeds, preset["steps"] if steps is None else steps, preset, given)
 
 
+def _resolve_registered(
+    name: str, algo: str, seeds: Sequence[int | str], steps: int | str | None, settings: Sequence[str]
+) -> RunConfig:
+    """For an environment that is registered with Gymnasium."""
+    preset, given = _preset_of_any(name, algo, settings)
+    limit = time_limit(name)
+    if limit is None and "task.horizon" not in given:
+        raise ConfigError(f"task={PREFIX}{name}: has no time limit; give the steps of an episode, task.horizon=INT")
+    if "task.id" in given:
+        raise ConfigError(f"task.id={given['task.id']}: not a key of --set; give it as the first argument, {PREFIX}ID")
+    options = _fill("task", GymnasiumTask, given, {**preset, "task.id": name, "task.horizon": limit})
+    return _resolve(DeepConfig, options, algo, seeds, preset["steps"] if steps is None else steps, preset, given)
+
+
 def resolve_gymnasium(
     name: str, horizon: int, algo: str, seed: int, steps: int, settings: Sequence[str] = ()
 ) -> DeepConfig:
-    """For an environment that is not among our tasks; the presets are those of all tasks."""
-    if algo not in DEEP_PRESETS:
-        raise ConfigError(f"algo={algo}: not made for any environment; give {' or '.join(DEEP_PRESETS)}")
+    """For an environment that was handed in."""
+    preset, given = _preset_of_any(name, algo, settings)
+    if of_task := [key for key in given if key.startswith("task.")]:
+        raise ConfigError(f"{of_task[0]}={given[of_task[0]]}: {name} is no task of ours; give it beside the env")
+    config = _resolve(DeepConfig, GymnasiumTask(name, horizon), algo, (seed,), steps, preset, given)
+    assert isinstance(config, DeepConfig)
+    return config
+
+
+def _preset_of_any(name: str, algo: str, settings: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """What all environments have that are not among our tasks, and the settings."""
+    if algo not in ANY_PRESETS:
+        raise ConfigError(f"algo={algo}: not made for any environment; give {' or '.join(ANY_PRESETS)}")
     given = split_settings(settings)
     if given.get("preset", "ours") == "paper":
         raise ConfigError(f"preset=paper: the paper has no table for {name}; leave it out")
-    if of_task := [key for key in given if key.startswith("task.")]:
-        raise ConfigError(f"{of_task[0]}={given[of_task[0]]}: {name} is no task of ours; give horizon beside it")
-    task = GymnasiumTask(name, horizon)
-    config = _resolve(DeepConfig, task, algo, (seed,), steps, DEEP_PRESETS[algo], given)
-    assert isinstance(config, DeepConfig)
-    return config
+    return ANY_PRESETS[algo], given
 
 
 def _resolve(
@@ -175,6 +197,7 @@ def to_json(config: RunConfig) -> str:
     record = dataclasses.asdict(config)
     for group, names in GROUPS.items():
         record[group] = {"name": name_of(names, getattr(config, group)), **record[group]}
+    record["task"].pop("id", None)  # the name has it
     return json.dumps(record, indent=2) + "\n"
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pcmlp.tasks import TASKS
+from pcmlp.tasks.registered import PREFIX, GymnasiumTask
 
 
 @dataclass(frozen=True)
@@ -133,16 +134,8 @@ COMMAND_LINE = ("task", "algo", "seeds", "steps")  # what has a flag of its own
 
 def name_of(names: dict[str, type], options: Any) -> str:
     if isinstance(options, GymnasiumTask):
-        return f"gym:{options.id}"
+        return f"{PREFIX}{options.id}"
     return next(name for name, made in names.items() if type(options) is made)
-
-
-@dataclass(frozen=True)
-class GymnasiumTask:
-    """An environment that was handed in, not chosen by name."""
-
-    id: str
-    horizon: int
 
 
 @dataclass(frozen=True)

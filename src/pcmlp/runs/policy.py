@@ -14,6 +14,7 @@ from pcmlp.runs.build import build
 from pcmlp.runs.checkpoint import fingerprint
 from pcmlp.runs.config import RunConfig, from_json
 from pcmlp.runs.durable import check_own, room_for, write_durably, write_text
+from pcmlp.tasks.registered import GymnasiumTask
 from pcmlp.types import AbstractLearner, AbstractPolicy, ConfigError, Task
 
 
@@ -45,13 +46,18 @@ class SavedRun(NamedTuple):
     policies: AbstractPolicy  # of all seeds, with a leading axis, as `save_policies` got them
 
 
-def load_run(run: Path) -> SavedRun:
+def load_run(run: Path, *, trust_code: bool = False) -> SavedRun:
+    """What a run deploys, in its task. A file of code that the run names is not imported unless it is trusted."""
     try:
         config = from_json((run / "config.json").read_text())
     except OSError as error:
         raise ConfigError(f"{run}: not a run folder ({error.strerror}: {error.filename})") from error
     file = run / "policy" / "policy.safetensors"
     data = _vouched_for(file, run, config)
+    if isinstance(config.task, GymnasiumTask) and config.task.code and not trust_code:
+        raise ConfigError(
+            f"{config.task.code[0]}: {run} names code, imported only if you say so; read it and give --trust-code"
+        )
     task, algo = build(config)
     keys = jax.vmap(jax.random.key)(jnp.arange(len(config.seeds)))
     like = eqx.filter_eval_shape(lambda k: deployed(algo.start(k)), keys)

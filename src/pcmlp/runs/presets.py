@@ -119,6 +119,8 @@ _PAPER_MPPI: dict[str, Any] = {
 # Random play learns nothing, so its model is as small as can be.
 _DEEP_RANDOM: dict[str, Any] = {**_DEEP, "rounds": 1, "model.sizes": (8,), "model.steps": 1, "model.batch": 8}
 DEEP_PRESETS = {"pcmlp": _DEEP, "pcmlp-mppi": _DEEP_MPPI, "random": _DEEP_RANDOM}
+# Of an environment of anybody's: what it takes is not known, and an evaluation may take as long as learning.
+ANY_PRESETS = {algo: {**preset, "steps": 30_000, "eval_episodes": 20} for algo, preset in DEEP_PRESETS.items()}
 DEEP_TASKS = ("mountain-car", "acrobot", "pendulum", "point-umaze")
 _DEEP_STEPS = {"point-umaze": 10_000, "pendulum": 4_000}  # where the preset's steps are not enough
 

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Key
 from rich.console import Console
 
+from pcmlp.models import learned_outcomes
 from pcmlp.runs import checkpoint
 from pcmlp.runs.build import build
 from pcmlp.runs.checkpoint import Checkpoint, Facts, fingerprint
@@ -128,7 +129,11 @@ def heading(config: RunConfig, out: Path, done: int | None) -> str:
 
 def notes_of(world: AbstractWorld) -> list[str]:
     """What a simulator's user should know of it."""
-    return world.notes if isinstance(world, GymnasiumWorld) else []
+    if not isinstance(world, GymnasiumWorld):
+        return []
+    learned = " and ".join(learned_outcomes(world.mdp))
+    said = f"{learned}: not given as a function of (state, action, next_state), so learned from the samples"
+    return [*world.notes, said] if learned else world.notes
 
 
 def faults_of(world: AbstractWorld) -> str:

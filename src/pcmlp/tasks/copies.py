@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +24,16 @@ _SAMPLES = 32  # steps of random play
 _IN_A_ROW = 5  # faults of a lane, with no good episode between: it has then been made anew four times
 _NOBODY = (Answer(fault=LOST), None)
 _GUARD = "a script that uses workers has to call this under if __name__ == '__main__':"
+
+
+class Stepped(NamedTuple):
+    """What a step of some lanes led to."""
+
+    state: np.ndarray
+    reward: np.ndarray  # the environment's own
+    terminated: np.ndarray
+    truncated: np.ndarray
+    spoilt: np.ndarray  # whether their episode is
 
 
 class Environments:
@@ -106,13 +116,13 @@ class Environments:
                     waiting[lane] = self._another(lane)
         return states.reshape(*lanes.shape, -1)
 
-    def step(self, actions: np.ndarray, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Next observations, terminated, truncated of those `lanes`, and whether their episode is spoilt; zero
-        elsewhere."""
+    def step(self, actions: np.ndarray, lanes: np.ndarray) -> "Stepped":
+        """Of those `lanes`; zero elsewhere."""
         space = self.first.action_space
         # In the space's own precision: a bound rounded to 32 bits may lie outside of it.
         actions = np.clip(actions.astype(space.dtype), space.low, space.high).reshape(lanes.size, -1)
         states = np.zeros((lanes.size, *self._sight.shape), np.float32)
+        reward = np.zeros(lanes.size, np.float32)
         terminated, truncated, spoilt = np.zeros((3, lanes.size), bool)
         chosen = list(map(int, np.flatnonzero(lanes)))
         answers = self._observe("step", [lane for lane in chosen if self._copies.has(lane)], actions)
@@ -123,9 +133,10 @@ class Environments:
                 spoilt[lane] = True
                 self._reject(lane, answer)
             else:
-                states[lane], terminated[lane], truncated[lane] = seen, answer.terminated, answer.truncated
-        terminated, truncated, spoilt = (x.reshape(lanes.shape) for x in (terminated, truncated, spoilt))
-        return states.reshape(*lanes.shape, -1), terminated, truncated, spoilt
+                states[lane], reward[lane] = seen, answer.reward
+                terminated[lane], truncated[lane] = answer.terminated, answer.truncated
+        rest = (x.reshape(lanes.shape) for x in (reward, terminated, truncated, spoilt))
+        return Stepped(states.reshape(*lanes.shape, -1), *rest)
 
     def sample(self) -> Samples:
         """Real transitions by random actions."""
@@ -133,10 +144,11 @@ class Environments:
         rows, state = [], self.reset(lane, np.zeros((1, 1), int))
         while len(rows) < _SAMPLES:
             action = rng.uniform(space.low, space.high)[None, None].astype(np.float32)
-            next_state, terminated, truncated, spoilt = self.step(action, lane)
-            if not spoilt.any():
-                rows.append((state[0, 0], action[0, 0], next_state[0, 0]))
-            state = self.reset(lane) if (terminated | truncated | spoilt).any() else next_state
+            step = self.step(action, lane)
+            if not step.spoilt.any():
+                rows.append((state[0, 0], action[0, 0], step.state[0, 0]))
+            over = step.terminated | step.truncated | step.spoilt
+            state = self.reset(lane) if over.any() else step.state
         states, actions, next_states = (jnp.asarray(np.stack(x)) for x in zip(*rows, strict=True))
         return states, actions, next_states
 

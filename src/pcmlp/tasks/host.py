@@ -27,7 +27,7 @@ from jaxtyping import Array, Float, Key, PyTree
 from pcmlp.tasks.checks import check_reward, check_terminal
 from pcmlp.tasks.copies import Environments, another_seed
 from pcmlp.tasks.faults import Faults
-from pcmlp.types import MDP, AbstractPolicy, AbstractWorld, Action, Box, Carry, ConfigError, State, Transitions, never
+from pcmlp.types import MDP, AbstractPolicy, AbstractWorld, Action, Box, Carry, ConfigError, State, Transitions, unknown
 
 _STARTS = 64  # observed resets that imagined episodes begin at
 
@@ -97,7 +97,7 @@ class GymnasiumWorld(AbstractWorld):
     def of(
         make: Any,  # () -> gymnasium.Env, or one environment
         *,
-        reward: Callable,
+        reward: Callable | None = None,
         terminal: Callable | None = None,
         horizon: int | None = None,
         seeds: int = 1,
@@ -107,9 +107,10 @@ class GymnasiumWorld(AbstractWorld):
     ) -> "GymnasiumWorld":
         """Of a function that makes the environment, or of one environment; several seeds then copy it by its spec.
 
-        The environment's own reward is not used: a planner needs one that it can compute. Its own terminations end
-        episodes beside those of `terminal`. `horizon` is by default the time limit it is registered with. Trying the
-        environment out, in this process, takes resets and some hundred steps, which nothing learns from.
+        A planner needs a reward and an end that it can compute: where they are not given, those of the environment are
+        to be learned from samples. Its own terminations end episodes beside those of a `terminal` that is given.
+        `horizon` is by default the time limit it is registered with. Trying the environment out, in this process, takes
+        resets and some hundred steps, which nothing learns from.
 
         With `workers`, copies are stepped in so many processes, each of which makes its own: the function has to be one
         that can be pickled, and a script has to call this under `if __name__ == "__main__":`. A step or reset of more
@@ -120,13 +121,15 @@ class GymnasiumWorld(AbstractWorld):
         environments = Environments.of(make, seeds, workers, timeout, max_faults)
         env = environments.first
         horizon = _horizon(env, horizon)
-        terminal = never if terminal is None else terminal
         states, actions = _box(env.observation_space), _box(env.action_space)
         samples = environments.sample()
-        check_reward(reward, states, actions, samples)
-        check_terminal(terminal, states, actions, samples)
+        if reward is not None:
+            check_reward(reward, states, actions, samples)
+        if terminal is not None:
+            check_terminal(terminal, states, actions, samples)
         starts = Starts(jnp.asarray(environments.starts(_STARTS)))
-        return GymnasiumWorld(MDP(starts, no_transition, reward, terminal, horizon), states, actions, environments)
+        mdp = MDP(starts, no_transition, reward or unknown, terminal or unknown, horizon)
+        return GymnasiumWorld(mdp, states, actions, environments)
 
     @property
     def faults(self) -> Faults:
@@ -213,12 +216,11 @@ class GymnasiumWorld(AbstractWorld):
         for t in range(int(final.max()) + 1):
             memory, action = act(lanes.keys, np.uint32(lanes.number * self.mdp.horizon + t), memory, begins, state)
             played = np.asarray(action)
-            next_state, terminated, truncated, spoilt = self.environments.step(played, live)
+            next_state, own_reward, terminated, truncated, spoilt = self.environments.step(played, live)
             good = live & ~spoilt
-            reward, ended = (
-                np.where(good, x, np.zeros_like(x)) for x in map(np.asarray, judge(state, action, next_state))
-            )
-            terminal = ended | terminated
+            paid, ended = judge(state, action, next_state)
+            reward = np.where(good, own_reward if paid is None else np.asarray(paid), np.float32(0.0))
+            terminal = terminated if ended is None else terminated | (good & np.asarray(ended))
             last = terminal | truncated | (good & (t == final))
             step = Step(state, played, reward, next_state, terminal, last, good)
             yield t, step, np.where(spoilt, begun, t)
@@ -255,8 +257,9 @@ def _act(
 
 
 def _judge(functions: tuple[Callable, Callable], state: Array, action: Array, next_state: Array) -> tuple:
-    reward, terminal = functions
-    return tuple(jax.vmap(jax.vmap(function))(state, action, next_state) for function in (reward, terminal))
+    """None where only the environment knows."""
+    known = (None if function is unknown else jax.vmap(jax.vmap(function)) for function in functions)
+    return tuple(None if function is None else function(state, action, next_state) for function in known)
 
 
 def _compiled(function: Callable, owner: PyTree) -> Callable:
