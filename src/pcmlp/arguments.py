@@ -56,6 +56,16 @@ class Eval:
 
 
 @dataclass(frozen=True)
+class Export:
+    """The episodes that a run has collected, as a Minari dataset."""
+
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """The run folder."""
+    minari: Annotated[str, arg(metavar="NAME")]
+    """Of the dataset, such as pcmlp/mountain-car-v0; it goes where Minari keeps them (MINARI_DATASETS_PATH)."""
+
+
+@dataclass(frozen=True)
 class Report:
     """One page about one run or several: report.html."""
 
@@ -127,6 +137,7 @@ Command = (
     Annotated[List, subcommand("list")]
     | Annotated[Train, subcommand("train")]
     | Annotated[Eval, subcommand("eval")]
+    | Annotated[Export, subcommand("export")]
     | Annotated[Report, subcommand("report")]
     | Annotated[Bench, subcommand("bench")]
     | Annotated[Theory, subcommand("theory")]

@@ -1,4 +1,4 @@
-"""The command line: `pcmlp list`, `train`, `eval`, `report`, `bench`, `theory`, `doctor`.
+"""The command line: `pcmlp list`, `train`, `eval`, `export`, `report`, `bench`, `theory`, `doctor`.
 
 Exit codes: 0; 1 and one line on stderr where a run cannot go on; 2 and one line for bad input; 75 for a run that was
 asked to stop and did so after an iteration; 130 for one that was stopped in the middle of one. 1, 75 and 130 can be
@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import OmitSubcommandPrefixes
 
-from pcmlp.arguments import KNR, Bench, Command, Doctor, Eval, LinearMDP, List, Report, Theory, Train
+from pcmlp.arguments import KNR, Bench, Command, Doctor, Eval, Export, LinearMDP, List, Report, Theory, Train
 
 _FAILED = 1
 _BAD_INPUT = 2
@@ -90,7 +90,7 @@ def fail(line: str, code: int = _BAD_INPUT) -> int:
     return code
 
 
-def run(command: List | Train | Eval | Report | Bench | Theory | Doctor, words: list[str]) -> int:
+def run(command: List | Train | Eval | Export | Report | Bench | Theory | Doctor, words: list[str]) -> int:
     if isinstance(command, List):
         return show_names()
     if isinstance(command, Theory):
@@ -107,6 +107,8 @@ def run(command: List | Train | Eval | Report | Bench | Theory | Doctor, words: 
     check_devices()
     if isinstance(command, Eval):
         return evaluate(command)
+    if isinstance(command, Export):
+        return export(command)
     if isinstance(command, Bench):
         return bench(command)
     return train(command, words)
@@ -250,6 +252,16 @@ def evaluate(command: Eval) -> int:
         film = Episode(*filmed_episode(saved, seed))
         made.append(write_video(command.run / "video.mp4", saved.config.task_name, film))
     console.print("; ".join(map(str, made)), highlight=False, soft_wrap=True)
+    return 0
+
+
+def export(command: Export) -> int:
+    from pcmlp.runs.export import export as to_minari
+
+    dataset = to_minari(command.run, command.minari)
+    held = f"{dataset.total_episodes} episodes, {dataset.total_steps} steps"
+    print(f"{command.minari}: {held}, in {dataset.spec.data_path}")
+    print(f"to load it: minari.load_dataset({command.minari!r})")
     return 0
 
 

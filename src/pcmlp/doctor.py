@@ -60,6 +60,7 @@ def main() -> int:
         "pictures": pictures,
         "video": video,
         "TensorBoard": lambda: optional("tensorboardX", "tensorboard", "train --tensorboard"),
+        "Minari": lambda: optional("minari", "minari", "export --minari"),
         "Gymnasium": lambda: optional("gymnasium", "gymnasium", "environments of your own"),
         "self-test": self_test,
     }

@@ -8,6 +8,7 @@
 import dataclasses
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from pcmlp.runs.options import COMMAND_LINE, GROUPS, DeepConfig, FrameworkConfig, RunConfig, name_of
@@ -210,6 +211,13 @@ def from_json(text: str) -> RunConfig:
     return resolve(task, algo, seeds, steps, settings_in(record))
 
 
+def load_config(run: Path) -> RunConfig:
+    try:
+        return from_json((run / "config.json").read_text())
+    except OSError as error:
+        raise ConfigError(f"{run}: not a run folder ({error.strerror}: {error.filename})") from error
+
+
 def settings_in(record: dict[str, Any], prefix: str = "") -> list[str]:
     """The settings of a configuration's JSON, as `--set` takes them."""
     items = []
@@ -224,4 +232,4 @@ def settings_in(record: dict[str, Any], prefix: str = "") -> list[str]:
     return items
 
 
-__all__ = ["RunConfig", "from_json", "keys_of", "resolve", "resolve_gymnasium", "settings_in", "to_json"]
+__all__ = ["RunConfig", "from_json", "keys_of", "load_config", "resolve", "resolve_gymnasium", "settings_in", "to_json"]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from pcmlp.runs.arrays import from_bytes, named_arrays, to_bytes
 from pcmlp.runs.build import build
 from pcmlp.runs.checkpoint import fingerprint
-from pcmlp.runs.config import RunConfig, from_json
+from pcmlp.runs.config import RunConfig, load_config
 from pcmlp.runs.durable import check_own, room_for, write_durably, write_text
 from pcmlp.tasks.registered import GymnasiumTask
 from pcmlp.types import AbstractLearner, AbstractPolicy, ConfigError, Task
@@ -48,10 +48,7 @@ class SavedRun(NamedTuple):
 
 def load_run(run: Path, *, trust_code: bool = False) -> SavedRun:
     """What a run deploys, in its task. A file of code that the run names is not imported unless it is trusted."""
-    try:
-        config = from_json((run / "config.json").read_text())
-    except OSError as error:
-        raise ConfigError(f"{run}: not a run folder ({error.strerror}: {error.filename})") from error
+    config = load_config(run)
     file = run / "policy" / "policy.safetensors"
     data = _vouched_for(file, run, config)
     if isinstance(config.task, GymnasiumTask) and config.task.code and not trust_code:

@@ -1,0 +1,195 @@
+"""The episodes of a run as a Minari dataset, in Minari's own local folder (`MINARI_DATASETS_PATH`).
+
+    s_0 ... s_n,  a_0 ... a_{n-1} as the world took them,  r_0 ... r_{n-1} of the task
+
+An episode's last step is a termination where the MDP ended there, and a truncation otherwise: at the horizon, or before
+it where no more steps were collected.
+"""
+
+import dataclasses
+import importlib.util
+import shutil
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pcmlp.runs.build import build_task
+from pcmlp.runs.config import RunConfig, load_config
+from pcmlp.runs.episodes import Record, log_path, read
+from pcmlp.runs.folder import RunFolder, read_summary
+from pcmlp.tasks.registered import GymnasiumTask
+from pcmlp.types import Box, ConfigError, Space
+
+_NEEDED = ("minari", "h5py")  # Minari by itself has no file format
+_PER_EPISODE = 20_000  # bytes that HDF5 takes beside the numbers
+_PADDING = 1.5  # of the numbers themselves
+
+
+class Episode(NamedTuple):
+    seed: int
+    iteration: int
+    observations: np.ndarray  # one more than there are steps
+    actions: np.ndarray
+    rewards: np.ndarray
+    terminations: np.ndarray
+    truncations: np.ndarray
+
+
+def export(run: Path, name: str) -> Any:
+    """The `MinariDataset` that was written; bad input writes nothing."""
+    check_name(name)
+    config = load_config(run)
+    if isinstance(config.task, GymnasiumTask):  # the log has its rewards: no code that a file names is needed
+        config = dataclasses.replace(config, task=dataclasses.replace(config.task, reward=None, terminal=None))
+    world = build_task(config).world
+    episodes = [episode for record in read(RunFolder(run).episodes) for episode in episodes_of(record, world.actions)]
+    check_episodes(episodes, world.states, run)
+    return write(name, episodes, config, world.states, world.actions, made_by(run))
+
+
+def check_name(name: str) -> None:
+    for package in _NEEDED:
+        if importlib.util.find_spec(package) is None:
+            raise ConfigError(f"--minari: needs {package}; pip install 'pcmlp[minari]'")
+    from minari.dataset.minari_dataset import parse_dataset_id
+
+    try:
+        parse_dataset_id(name)
+        named = "//" not in name  # which Minari takes, and then does not find
+    except (ValueError, TypeError):  # a TypeError where the version is missing
+        named = False
+    if not named:
+        form = "letters, digits, - and _, at least two of them before the /, and a version"
+        raise ConfigError(f"--minari {name}: not a name for Minari; give one like pcmlp/mountain-car-v0: {form}")
+
+
+def episodes_of(record: Record, actions: Space) -> Iterator[Episode]:
+    """What each seed has walked, episode by episode; no episode goes on in another record."""
+    for i, seed in enumerate(record.seeds):
+        state, action, reward, next_state, terminal, last, valid = (
+            record.arrays[field][i]
+            for field in ("state", "action", "reward", "next_state", "terminal", "last", "valid")
+        )
+        if isinstance(actions, Box):  # the log has them as the policy gave them
+            action = np.clip(action, actions.low, actions.high)
+        walked = np.flatnonzero(valid)
+        for rows in np.split(walked, np.flatnonzero(last[walked]) + 1):
+            if rows.size == 0:
+                continue
+            observations = np.concatenate([state[rows], next_state[rows[-1:]]])
+            truncations = np.zeros(rows.size, bool)
+            truncations[-1] = not terminal[rows[-1]]
+            yield Episode(seed, record.iteration, observations, action[rows], reward[rows], terminal[rows], truncations)
+
+
+def check_episodes(episodes: list[Episode], states: Space, run: Path) -> None:
+    log = log_path(RunFolder(run).episodes)
+    if not episodes:
+        raise ConfigError(f"{log}: no whole episode in it; train the run first, by --resume if it was cut off")
+    wanted = states.low.shape if isinstance(states, Box) else ()
+    if any(episode.observations.shape[1:] != wanted for episode in episodes):
+        raise ConfigError(f"{log}: not the episodes of the configuration beside it; train the run again")
+
+
+def made_by(run: Path) -> dict[str, Any]:
+    """The command and the versions, which a run that has not ended has not told yet."""
+    try:
+        summary = read_summary(run)
+        return {name: summary[name] for name in ("command", "versions")}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def write(
+    name: str, episodes: list[Episode], config: RunConfig, states: Space, actions: Space, facts: dict[str, Any]
+) -> Any:
+    import minari
+    from minari.data_collector import EpisodeBuffer
+
+    buffers = [
+        EpisodeBuffer(
+            seed=episode.seed,
+            observations=list(episode.observations),
+            actions=list(episode.actions),
+            rewards=list(episode.rewards),
+            terminations=list(episode.terminations),
+            truncations=list(episode.truncations),
+        )
+        for episode in episodes
+    ]
+    facts = {"task": config.task_name, "seeds": list(config.seeds), "horizon": config.task.horizon, **facts}
+    place = free_place(name)
+    check_room(episodes, place, name)
+    try:
+        with warnings.catch_warnings(action="ignore"):  # about an e-mail address and the like
+            dataset = minari.create_dataset_from_buffers(
+                name,
+                buffers,
+                algorithm_name=config.algo,
+                author="pcmlp",
+                observation_space=holding(states, [episode.observations for episode in episodes]),
+                action_space=holding(actions, [episode.actions for episode in episodes]),
+                description=description(config),
+            )
+        dataset.storage.update_metadata(facts)
+        dataset.storage.update_episode_metadata({"iteration": episode.iteration} for episode in episodes)
+    except (FileExistsError, ValueError) as error:  # another process was as quick: the place is its own
+        raise ConfigError(f"--minari {name}: {error}") from error
+    except BaseException as error:
+        shutil.rmtree(place, ignore_errors=True)  # half a dataset would be loaded as if it were whole
+        if isinstance(error, OSError):
+            raise unwritable(name, error.strerror or error) from error
+        raise
+    return dataset
+
+
+def free_place(name: str) -> Path:
+    """Where Minari will write; a dataset that is there is never written over."""
+    from minari.storage import get_dataset_path
+
+    try:
+        place = get_dataset_path(name)
+    except OSError as error:
+        raise unwritable(name, error.strerror or error) from error
+    if place.exists():
+        raise ConfigError(f"--minari {name}: {place} exists and is not written over; give another name or version")
+    return place
+
+
+def check_room(episodes: list[Episode], place: Path, name: str) -> None:
+    """Before anything is written: HDF5 crashes where a disk is full."""
+    numbers = sum(array.nbytes for episode in episodes for array in episode[2:])
+    needed = _PADDING * numbers + _PER_EPISODE * len(episodes)
+    folder = next(parent for parent in place.parents if parent.exists())
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise unwritable(name, f"no space: {needed / 1e6:.1f} MB needed, {free / 1e6:.1f} MB free")
+
+
+def unwritable(name: str, why: object) -> ConfigError:
+    return ConfigError(f"--minari {name}: cannot be written ({why}); MINARI_DATASETS_PATH names another folder")
+
+
+def holding(space: Space, values: list[np.ndarray]) -> Any:
+    """The space for Gymnasium; wider where noise or rounding has led out of it, since Minari's users rely on it."""
+    from gymnasium import spaces
+
+    if not isinstance(space, Box):
+        return spaces.Discrete(space.size)
+    low = np.min([np.asarray(space.low), *(each.min(axis=0) for each in values)], axis=0)
+    high = np.max([np.asarray(space.high), *(each.max(axis=0) for each in values)], axis=0)
+    return spaces.Box(low, high, dtype=np.float32)
+
+
+def description(config: RunConfig) -> str:
+    return (
+        f"Every real step that the algorithm {config.algo} took to learn {config.task_name}, in order. The seed of an "
+        "episode is that of the learner it belongs to, its iteration the one that collected it. An episode that was "
+        f"truncated before its horizon of {config.task.horizon} steps was cut off there: no more were collected."
+    )
+
+
+__all__ = ["export"]
