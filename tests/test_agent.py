@@ -278,7 +278,6 @@ def a_number(state, action, next_state):
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"reward": None}, r"reward: none given; give reward\(state, action, next_state\)"),
         ({"reward": two_arguments}, "reward=two_arguments.*three arguments"),
         ({"reward": a_vector}, r"reward=a_vector: returns float32 of shape \(2,\), not one float"),
         ({"reward": no_number}, "reward=no_number: is nan at state"),

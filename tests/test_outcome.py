@@ -1,0 +1,110 @@
+"""Rewards and ends that are learned: that they are those of the world, and that a fit cannot spoil them."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from pcmlp.imagine import no_reward
+from pcmlp.models.neural import DrawNeural, Fitting
+from pcmlp.models.outcome import DrawWithOutcome, Outcome, as_learned, learned_outcomes
+from pcmlp.replay import Replay
+from pcmlp.types import MDP, Transitions, never, unknown
+
+FITTING = Fitting(steps=400, batch=64, rate=3e-3)
+
+
+def reward(state, action, next_state):
+    return 10.0 * (next_state[0] - state[0]) - action[0] ** 2
+
+
+def ended(state, action, next_state):
+    return next_state[1] > 0.8
+
+
+def rows(key, count=1_000):
+    keys = jr.split(key, 3)
+    state, action = jr.uniform(keys[0], (count, 2), minval=-1.0), jr.uniform(keys[1], (count, 1), minval=-1.0)
+    next_state = state + 0.1 * jr.normal(keys[2], (count, 2))
+    of_rows = (jax.vmap(f)(state, action, next_state) for f in (reward, ended))
+    true = jnp.ones(count, bool)
+    paid, over = of_rows
+    return Transitions(state, action, paid, next_state, over, true, true)
+
+
+@eqx.filter_jit
+def trained(key, data):
+    return Outcome.of(key, 2, 1, FITTING).train(key, Replay(data, jnp.zeros((), int)))
+
+
+@pytest.fixture(scope="module")
+def learned():
+    return trained(jr.key(0), rows(jr.key(1)))
+
+
+def test_the_reward_is_that_of_samples_it_has_not_seen(learned):
+    outcome, metrics = learned
+    new = rows(jr.key(2))
+    predicted = jax.vmap(outcome.reward)(new.state, new.action, new.next_state)
+    assert float(jnp.sqrt(jnp.mean((predicted - new.reward) ** 2))) < 0.15 * float(jnp.std(new.reward))
+    assert 0 < float(metrics["reward_error"]) < 0.15
+
+
+def test_ends_and_continuations_are_told_apart(learned):
+    outcome, metrics = learned
+    new = rows(jr.key(3))
+    said = np.asarray(jax.vmap(outcome.terminal)(new.state, new.action, new.next_state))
+    truth = np.asarray(new.terminal)
+    assert said.dtype == bool
+    assert 0.03 < truth.mean() < 0.3
+    assert said[truth].mean() > 0.8
+    assert said[~truth].mean() < 0.03
+    assert float(metrics["end_error"]) < 0.12
+
+
+def test_no_more_is_imagined_than_was_ever_paid(learned):
+    outcome, _ = learned
+    data = rows(jr.key(1))
+    far = jnp.array([1e6, -1e6])
+    for step in (far, -far):
+        imagined = float(outcome.reward(jnp.zeros(2), jnp.zeros(1), step))
+        assert float(jnp.min(data.reward)) <= imagined <= float(jnp.max(data.reward))
+
+
+def test_padding_counts_for_nothing():
+    data = rows(jr.key(1))
+    padded = jax.tree.map(lambda x: jnp.concatenate([x, jnp.zeros_like(x)]), data)
+    padded = eqx.tree_at(lambda t: t.reward, padded, padded.reward.at[1_000:].set(1e6))
+    outcome = trained(jr.key(0), padded)[0]
+    assert float(outcome.most) == float(jnp.max(data.reward))
+    np.testing.assert_allclose(outcome.paid.mean, jnp.mean(data.reward)[None], rtol=1e-4)
+
+
+def test_a_fit_that_is_no_number_is_undone():
+    data = rows(jr.key(1))
+    before = Outcome.of(jr.key(0), 2, 1, FITTING)
+    broken = eqx.tree_at(lambda o: o.net.biases[-1], before, jnp.array([jnp.nan, 0.0]))
+    after, metrics = eqx.filter_jit(lambda o: o.train(jr.key(0), Replay(data, jnp.zeros((), int))))(broken)
+    assert np.isnan(metrics["reward_error"])
+    np.testing.assert_array_equal(after.inputs.std, before.inputs.std)
+
+
+def test_only_what_is_unknown_is_learned():
+    model = DrawWithOutcome(DrawNeural(2, 1, (4,), FITTING))(jr.key(0))
+    for known_reward, known_end, names in (
+        (unknown, unknown, ["reward", "termination"]),
+        (no_reward, unknown, ["termination"]),
+        (unknown, never, ["reward"]),
+        (no_reward, never, []),
+    ):
+        world = MDP(never, never, known_reward, known_end, 10)
+        assert learned_outcomes(world) == names
+        mdp = as_learned(world, model)
+        assert (mdp.reward is no_reward) == (known_reward is no_reward)
+        assert (mdp.terminal is never) == (known_end is never)
+        assert mdp.reward is not unknown
+        assert mdp.terminal is not unknown
+    world = MDP(never, never, unknown, unknown, 10)
+    assert as_learned(world, DrawNeural(2, 1, (4,), FITTING)(jr.key(0))) is world

@@ -1,0 +1,160 @@
+"""gym:ID: any registered environment by its name, with functions from a file or learned ones."""
+
+import io
+import json
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from rich.console import Console
+
+from pcmlp.cli import main
+from pcmlp.runs.build import build_task
+from pcmlp.runs.config import from_json, resolve, to_json
+from pcmlp.runs.folder import read_metrics
+from pcmlp.runs.train import train
+from pcmlp.types import ConfigError, unknown
+
+
+class Corridor(gymnasium.Env):
+    """Pays 1 a step until it is left at the right end."""
+
+    def __init__(self, actions=None):
+        self.observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+        self.action_space = spaces.Box(-1.0, 1.0, (1,)) if actions is None else actions
+        self.x = 0.0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x = self.np_random.uniform(-0.1, 0.1)
+        return np.array([self.x]), {}
+
+    def step(self, action):
+        self.x += 0.2 * float(action[0])
+        return np.array([self.x]), 1.0 + self.x, self.x > 0.3, False, {}
+
+
+gymnasium.register("pcmlp-test/Corridor-v0", Corridor, max_episode_steps=10)
+gymnasium.register("pcmlp-test/Endless-v0", Corridor)
+gymnasium.register("pcmlp-test/Free-v0", lambda: Corridor(spaces.Box(-np.inf, np.inf, (1,))), max_episode_steps=10)
+NAME = "gym:pcmlp-test/Corridor-v0"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, tiny_trpo):
+    out, shown = tmp_path_factory.mktemp("runs") / "run", io.StringIO()
+    config = resolve(NAME, "pcmlp", (0, 1), 40, tiny_trpo)
+    train(config, out, console=Console(file=shown, width=200))
+    return out, shown.getvalue()
+
+
+@pytest.fixture
+def functions(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from pathlib import Path\n"
+        f"Path({str(tmp_path / 'imported')!r}).touch()\n"
+        "def reward(state, action, next_state):\n    return 2.0 * next_state[0]\n"
+        "def end(state, action, next_state):\n    return next_state[0] > 0.2\n"
+        "def vector(state, action, next_state):\n    return next_state\n"
+        "def untraceable(state, action, next_state):\n    return 1.0 if state[0] > 0 else 0.0\n"
+    )
+    return path
+
+
+def test_reward_and_termination_are_the_environments_own(run):
+    """And learned: the line says so, and so do the columns."""
+    out, shown = run
+    assert "reward and termination: not given as a function" in shown
+    metrics = read_metrics(out)
+    assert {"reward_error", "end_error"} <= set(metrics)
+    task = build_task(resolve(NAME))
+    assert task.world.mdp.reward is unknown
+    assert task.world.mdp.terminal is unknown
+
+
+def test_what_was_collected_is_what_it_paid(run):
+    from pcmlp.runs.episodes import read
+
+    (record, *_) = read(run[0] / "episodes")
+    rows = record.arrays
+    valid = rows["valid"]
+    np.testing.assert_allclose(rows["reward"][valid], 1.0 + rows["next_state"][valid][:, 0], rtol=1e-5)
+    np.testing.assert_array_equal(rows["terminal"][valid], rows["next_state"][valid][:, 0] > 0.3)
+    assert rows["terminal"][valid].any()
+    assert rows["state"][valid][:, 0].max() <= 0.3  # no step goes on from an end
+
+
+def test_the_run_is_evaluated_and_its_configuration_comes_back(run, capsys):
+    assert main(["eval", str(run[0]), "--episodes", "2"]) == 0
+    assert len(json.loads((run[0] / "eval.json").read_text())["seeds"]) == 2
+    config = from_json((run[0] / "config.json").read_text())
+    assert config.task_name == NAME
+    assert from_json(to_json(config)) == config
+
+
+def test_the_time_limit_is_the_horizon():
+    assert resolve(NAME).task.horizon == 10
+    assert resolve(NAME, settings=("task.horizon=5",)).task.horizon == 5
+    assert resolve("gym:pcmlp-test/Endless-v0", settings=("task.horizon=7",)).task.horizon == 7
+
+
+def test_functions_of_a_file(functions, tmp_path):
+    config = resolve(NAME, settings=(f"task.reward={functions}:reward", f"task.terminal={functions}:end"))
+    assert not (tmp_path / "imported").exists()
+    mdp = build_task(config).world.mdp
+    assert (tmp_path / "imported").exists()
+    assert float(mdp.reward(*np.float32([[0.0], [0.0], [0.25]]))) == 0.5
+    assert bool(mdp.terminal(*np.float32([[0.0], [0.0], [0.25]])))
+
+
+def test_code_that_a_run_names_is_imported_only_if_trusted(functions, tmp_path, capsys):
+    out = tmp_path / "run"
+    config = resolve(NAME, "random", (0,), 10, (f"task.reward={functions}:reward", "features.sizes=8"))
+    train(config, out, console=Console(file=io.StringIO()))
+    (tmp_path / "imported").unlink()
+    assert main(["eval", str(out), "--episodes", "1"]) == 2
+    assert "--trust-code" in capsys.readouterr().err
+    assert not (tmp_path / "imported").exists()
+    assert main(["eval", str(out), "--episodes", "1", "--trust-code"]) == 0
+    assert (tmp_path / "imported").exists()
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("gym:InvertedPendulm-v5", "InvertedPendulum-v5"),
+        ("gym:", "not registered"),
+        ("gym:pcmlp-test/Endless-v0", "has no time limit; give the steps of an episode, task.horizon=INT"),
+        ("gym:CartPole-v1", "its action space is Discrete"),
+        ("gym:pcmlp-test/Free-v0", "finite bounds"),
+        (f"{NAME} --algo pcmlp-knr", "not made for any environment"),
+        (f"{NAME} --set preset=paper", "the paper has no table"),
+        (f"{NAME} --set task.id=Other-v0", "give it as the first argument"),
+        (f"{NAME} --set task.horizon=11", "stops after 10 steps"),
+        (f"{NAME} --set task.workers=-1", "workers=-1"),
+        (f"{NAME} --set task.reward=reward", "give it as FILE.py:NAME"),
+        (f"{NAME} --set task.reward=absent.py:reward", "there is no file"),
+        (f"{NAME} --set task.reward=FILE:rewards", "the nearest is reward"),
+        (f"{NAME} --set task.reward=FILE:vector", "not one float"),
+        (f"{NAME} --set task.reward=FILE:untraceable", "JAX cannot trace it"),
+        (f"{NAME} --set task.terminal=FILE:reward", "not one bool"),
+    ],
+)
+def test_bad_input(words, named, functions, tmp_path, capsys, record_property):
+    out = tmp_path / "out"
+    assert main(["train", *words.replace("FILE", str(functions)).split(), "--out", str(out)]) == 2
+    line = capsys.readouterr().err.removeprefix("pcmlp: ").strip().replace(str(functions), "FILE.py")
+    record_property("bad input", (f"train {words}".replace("FILE", "FILE.py"), line))
+    assert "\n" not in line
+    assert named in line
+    assert not out.exists()
+
+
+def test_a_file_that_cannot_be_imported(tmp_path):
+    broken = tmp_path / "broken.py"
+    broken.write_text("import nothing_of_this_name\n")
+    with pytest.raises(ConfigError, match="cannot be imported .ModuleNotFoundError"):
+        build_task(resolve(NAME, settings=(f"task.reward={broken}:reward",)))
