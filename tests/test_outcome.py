@@ -7,9 +7,9 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from pcmlp.imagine import no_reward
+from pcmlp.imagine import as_learned, no_reward
 from pcmlp.models.neural import DrawNeural, Fitting
-from pcmlp.models.outcome import DrawWithOutcome, Outcome, as_learned, learned_outcomes
+from pcmlp.models.outcome import DrawWithOutcome, Outcome, learned_outcomes
 from pcmlp.replay import Replay
 from pcmlp.types import MDP, Transitions, never, unknown
 

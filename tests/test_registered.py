@@ -111,7 +111,9 @@ def test_functions_of_a_file(functions, tmp_path):
 
 def test_code_that_a_run_names_is_imported_only_if_trusted(functions, tmp_path, capsys):
     out = tmp_path / "run"
-    config = resolve(NAME, "random", (0,), 10, (f"task.reward={functions}:reward", "features.sizes=8"))
+    config = resolve(
+        NAME, "random", (0,), 10, (f"task.reward={functions}:reward", "features.sizes=8", "samples_per_policy=10")
+    )
     train(config, out, console=Console(file=io.StringIO()))
     (tmp_path / "imported").unlink()
     assert main(["eval", str(out), "--episodes", "1"]) == 2

@@ -21,8 +21,7 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 
 from pcmlp.bonus import EllipticalBonus, add_moment, elliptical_bonus, information_gain, second_moment
 from pcmlp.framework import example_row
-from pcmlp.imagine import BoundedBonus, grounded, imagine, no_bonus, reward_free
-from pcmlp.models.outcome import as_learned
+from pcmlp.imagine import BoundedBonus, as_learned, grounded, imagine, no_bonus, reward_free
 from pcmlp.replay import Replay, numbers_only
 from pcmlp.types import (
     MDP,

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-from pcmlp.types import MDP, Action, Box, State
+from pcmlp.types import MDP, Action, Box, State, unknown
 
 
 class OptimisticReward(eqx.Module):
@@ -44,6 +44,16 @@ def imagine(world: MDP, model: Callable, bonus: Callable) -> MDP:
         terminal=world.terminal,
         horizon=world.horizon,
     )
+
+
+def as_learned(world: MDP, model: Callable) -> MDP:
+    """The world with what is unknown of it as the model has learned it, if it has an `outcome`."""
+    outcome = getattr(model, "outcome", None)
+    if outcome is None:
+        return world
+    reward = outcome.reward if world.reward is unknown else world.reward
+    terminal = outcome.terminal if world.terminal is unknown else world.terminal
+    return MDP(world.initial, world.transition, reward, terminal, world.horizon)
 
 
 class BoundedModel(eqx.Module):

@@ -138,13 +138,3 @@ def learned_outcomes(world: MDP) -> list[str]:
     """What of the world has to be learned besides its dynamics."""
     unknowns = {"reward": world.reward is unknown, "termination": world.terminal is unknown}
     return [name for name, learned in unknowns.items() if learned]
-
-
-def as_learned(world: MDP, model: object) -> MDP:
-    """The world with what is unknown of it as the model has learned it."""
-    if not isinstance(model, NeuralWithOutcome):
-        return world
-    outcome = model.outcome
-    reward = outcome.reward if world.reward is unknown else world.reward
-    terminal = outcome.terminal if world.terminal is unknown else world.terminal
-    return MDP(world.initial, world.transition, reward, terminal, world.horizon)
