@@ -61,6 +61,7 @@ def main() -> int:
         "video": video,
         "TensorBoard": lambda: optional("tensorboardX", "tensorboard", "train --tensorboard"),
         "Gymnasium": lambda: optional("gymnasium", "gymnasium", "environments of your own"),
+        "MuJoCo": lambda: optional("mujoco", "mujoco", "tasks with robots"),
         "self-test": self_test,
     }
     table = Table("check", "", "what was found", title="pcmlp doctor")
