@@ -1,4 +1,4 @@
-"""The robots: what they are paid and where they end is what MuJoCo's own numbers say, and they step as the tasks ask."""
+"""The robots: what they are paid and where they end is what MuJoCo's own numbers say, and they step as they should."""
 
 import dataclasses
 import pickle

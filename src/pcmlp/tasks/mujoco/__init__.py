@@ -1,4 +1,4 @@
-"""Robots in MuJoCo, paid at every step: nine of the ten dense tasks of section 6.2 (the tenth is `classic.Pendulum`)."""
+"""Robots in MuJoCo, paid at every step: nine of the ten dense tasks of section 6.2; pendulum is in `classic`."""
 
 from pcmlp.tasks.mujoco.humanoids import HUMANOID, SLIM_HUMANOID, Humanoid, SlimHumanoid
 from pcmlp.tasks.mujoco.reacher import REACHER, Reacher

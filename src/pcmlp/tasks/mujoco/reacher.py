@@ -3,8 +3,8 @@
     r(s, a, s') = -|p - g| - |a|^2
 
 with p the tip and g the goal before the step, a clipped to [-1, 1]. Observed are the cosines and sines of both angles,
-the goal, the rates of the angles, and p - g: 11 numbers. A new goal is drawn from U(-0.2, 0.2)^2 for every episode, also
-in the corners that the arm, 0.21 long, does not reach.
+the goal, the rates of the angles, and p - g: 11 numbers. Every episode has a new goal, from U(-0.2, 0.2)^2: also from
+the corners, which the arm, 0.21 long, does not reach.
 """
 
 from dataclasses import dataclass

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-import mujoco
 import numpy as np
 from gymnasium.spaces import Box
 
+from pcmlp.tasks.checks import import_mujoco
 from pcmlp.tasks.mujoco.robot import Robot
+
+mujoco = import_mujoco()  # its types are not known to type checkers
 
 MODELS = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
 
@@ -21,7 +23,8 @@ _BAD = [
 ]
 
 
-def load_model(robot: Robot) -> mujoco.MjModel:
+def load_model(robot: Robot) -> Any:
+    """An MjModel."""
     model = mujoco.MjModel.from_xml_path(str(MODELS / robot.xml))
     model.opt.timestep = robot.timestep
     return model
