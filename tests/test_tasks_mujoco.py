@@ -15,8 +15,10 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from pcmlp.baselines.random import UniformPolicy
+from pcmlp.cli import main
 from pcmlp.runs.build import build
 from pcmlp.runs.config import resolve
+from pcmlp.runs.folder import read_metrics
 from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.tasks.mujoco import MUJOCO_TASKS, ROBOTS
 from pcmlp.tasks.mujoco.simulator import Simulator, load_model
@@ -219,3 +221,22 @@ def test_workers_walk_what_one_process_does():
     assert ours.valid.all()
     for mine, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_array_equal(mine, other)
+
+
+EACH = [name if name == "hopper-et" else pytest.param(name, marks=pytest.mark.slow) for name in MUJOCO_TASKS]
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_training_evaluation_and_film(name, tiny_trpo, tmp_path):
+    out = tmp_path / "run"
+    smaller = ("task.horizon=20", "eval_episodes=2")
+    command = ["train", name, "--seeds", "0", "1", "--steps", "40", "--out", str(out), "--set", *tiny_trpo, *smaller]
+    assert main(command) == 0
+    rows = read_metrics(out)
+    assert rows["iteration"] == [0, 0, 1, 1, 2, 2]
+    for column in ("eval_return_mean", "explore_return_mean"):
+        assert np.isfinite(rows[column]).all()
+    # Units of phi are those of the first samples, which the norm of 1 has twice the room for.
+    assert all(0 < bonus < 2 * 0.05 / np.sqrt(1e-3) for bonus in rows["bonus_mean"][2:4])
+    assert main(["eval", str(out), "--episodes", "2", "--video"]) == 0
+    assert (out / "video.mp4").stat().st_size > 1000

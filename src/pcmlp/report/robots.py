@@ -43,13 +43,13 @@ class Drawing:
 
     def draw(self, axes: Axes, states: np.ndarray, action: float) -> list[Artist]:
         ends, widths = self.limbs(states)
-        centre = self.pose(states)[:1] * (self.robot.hidden > 0)
+        centre = float(self.pose(states)[0])
         points = axes.get_window_extent().height / axes.figure.dpi * 72 / self.height  # of a metre
-        drawn = self._marks(axes, centre[0])
+        drawn = self._marks(axes, centre)
         for end, width in zip(ends, widths, strict=True):
             x, y = end[:, self.across].T
             line = {"color": _BLUE, "linewidth": max(_INK, width * points), "solid_capstyle": "round"}
-            drawn += axes.plot(x - centre[0], y, alpha=0.8, **line)
+            drawn += axes.plot(x - centre, y, alpha=0.8, **line)
         return drawn
 
     def pose(self, states: np.ndarray) -> np.ndarray:
@@ -75,8 +75,9 @@ class Drawing:
         """One for each metre, so that a walk is seen to move."""
         half = 2 / 3 * self.height
         metres = np.arange(np.ceil(centre - half), centre + half) - centre
-        low = 0.0 if self.across == [0, 2] else self.middle - self.height / 2
-        return [axes.vlines(metres, low - 0.06 * self.height, low, color=_GREY, linewidth=2)] if metres.size else []
+        mark = 0.05 * self.height
+        low = -mark if self.across == [0, 2] else self.middle - self.height / 2  # below the ground, or at the edge
+        return [axes.vlines(metres, low, low + mark, color=_GREY, linewidth=2)] if metres.size else []
 
 
 class Reacher:
