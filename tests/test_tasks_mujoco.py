@@ -2,6 +2,7 @@
 
 import dataclasses
 import pickle
+import subprocess
 import sys
 import warnings
 from functools import partial
@@ -196,6 +197,11 @@ def test_without_mujoco(monkeypatch):
     line = r"^task.name=half-cheetah: mujoco is not installed; run pip install 'pcmlp\[mujoco\]'$"
     with pytest.raises(ConfigError, match=line):
         build(resolve("half-cheetah"))
+
+
+def test_the_names_of_the_tasks_need_no_extra():
+    script = "import sys, pcmlp.tasks; sys.exit('mujoco' in sys.modules or 'gymnasium' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
 def test_bad_workers():
