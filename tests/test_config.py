@@ -11,8 +11,10 @@ from pcmlp.runs.config import from_json, resolve, resolve_gymnasium, to_json
 from pcmlp.runs.options import CEMOptions, DeepConfig, FourierFeatures, MPPIOptions, NeuralModel
 from pcmlp.runs.presets import ALGORITHMS, PAPER_PRESETS, PRESETS, algorithms_for
 from pcmlp.tasks import TASKS
+from pcmlp.tasks.mujoco import MUJOCO_TASKS
 from pcmlp.types import ConfigError
 
+TABLES = {"pcmlp": (5.0, 30_000), "pcmlp-mppi": (1.0, 10_000)}  # the paper's c and replay for the sparse tasks
 LOCK, CAR = "combination-lock", "mountain-car"
 
 
@@ -29,9 +31,22 @@ def test_every_preset_builds_and_survives_json(algo, task):
 def test_every_preset_of_the_paper_builds_and_survives_json(algo, task):
     config = resolve(task, algo, settings=("preset=paper",))
     assert from_json(to_json(config)) == config
-    assert config.steps == resolve(task, algo, settings=("preset=paper", "bonus_scale=0")).steps == 30_000
+    dense = algo == "pcmlp" and task in ("pendulum", *MUJOCO_TASKS)
+    table = (200_000, 4_000, 0.1, 100_000) if dense else (30_000, config.samples_per_policy, *TABLES[algo])
+    assert (config.steps, config.samples_per_policy, config.bonus_scale, config.replay_size) == table
+    assert config.steps == resolve(task, algo, settings=("preset=paper", "bonus_scale=0")).steps
     _, inputs = build(config)
     assert inputs.num_iterations == config.num_iterations
+
+
+@pytest.mark.parametrize("task", MUJOCO_TASKS)
+def test_robots_have_the_one_configuration_and_the_papers_budget(task):
+    config, car = resolve(task), resolve(CAR)
+    assert (config.steps, config.samples_per_policy, config.eval_episodes) == (200_000, 4_000, 20)
+    assert config.num_iterations == 50
+    budget = {"task", "steps", "samples_per_policy", "replay_size", "eval_episodes"}
+    for field in dataclasses.fields(config):
+        assert field.name in budget or getattr(config, field.name) == getattr(car, field.name)
 
 
 def test_the_paper_has_tables_for_deep_tasks_only():

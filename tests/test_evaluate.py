@@ -19,6 +19,8 @@ from pcmlp.runs.evaluate import Judge, evaluate_run, filmed_episode, scores
 from pcmlp.runs.folder import read_metrics
 from pcmlp.runs.policy import SavedRun, load_run
 from pcmlp.tasks import Acrobot, MountainCar, Pendulum, PointUMaze
+from pcmlp.tasks.mujoco import ROBOTS
+from pcmlp.tasks.mujoco.simulator import Simulator
 from pcmlp.types import Box, ConfigError
 
 # the configuration of tests/test_cli.py, so that it is compiled once
@@ -104,16 +106,37 @@ def test_scores():
     assert scores(np.array([0.0, 2.0]), None)["success"] is None
 
 
+def seen(task):
+    """Four states: of the space where it has bounds, of an episode where it has none."""
+    if task not in ROBOTS:
+        space = DRAWN[task]().build().world.states
+        return np.stack([space.sample(key) for key in jr.split(jr.key(0), 4)])
+    simulator = Simulator(ROBOTS[task])
+    first, action = simulator.reset(seed=0)[0], simulator.action_space.high
+    return np.stack([first, *(simulator.step(action)[0] for _ in range(3))])
+
+
 @pytest.mark.parametrize("task", SCENES)
 def test_an_episode_is_drawn(task):
-    space = DRAWN[task]().build().world.states
-    states = np.stack([space.sample(key) for key in jr.split(jr.key(0), 4)])
+    states = seen(task)
     pictures = list(frames(task, Episode(states, np.ones((3, 2)), np.zeros(3))))
     assert len(pictures) == 4
     for picture in pictures:
         assert (picture.shape, picture.dtype) == ((360, 480, 3), np.uint8)
         assert picture.std() > 5  # something is there
     assert (pictures[0] != pictures[-1]).any()
+
+
+@pytest.mark.parametrize("task", [task for task in ROBOTS if task != "reacher"])
+def test_robots_are_posed_as_they_were(task):
+    """All but the place along the ground, which is the sum of velocities and so only about right."""
+    simulator, scene = Simulator(ROBOTS[task]), SCENES[task]
+    states = [simulator.reset(seed=0)[0]]
+    states += [simulator.step(0.3 * simulator.action_space.high)[0] for _ in range(10)]
+    hidden = ROBOTS[task].hidden
+    posed, real = scene.pose(np.stack(states)), simulator.data.qpos
+    np.testing.assert_allclose(posed[hidden:], real[hidden:])
+    np.testing.assert_allclose(posed[:hidden], real[:hidden], atol=0.25)
 
 
 def test_what_moves_is_taken_away_again():

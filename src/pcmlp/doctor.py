@@ -62,6 +62,7 @@ def main() -> int:
         "TensorBoard": lambda: optional("tensorboardX", "tensorboard", "train --tensorboard"),
         "Minari": lambda: optional("minari", "minari", "export --minari"),
         "Gymnasium": lambda: optional("gymnasium", "gymnasium", "environments of your own"),
+        "MuJoCo": lambda: optional("mujoco", "mujoco", "tasks with robots"),
         "self-test": self_test,
     }
     table = Table("check", "", "what was found", title="pcmlp doctor")

@@ -17,6 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Rectangle
 
+from pcmlp.report.robots import ROBOT_SCENES
 from pcmlp.types import ConfigError
 
 _BLUE, _ORANGE, _GREEN, _GREY, _BLACK = "#0072B2", "#D55E00", "#009E73", "#bbbbbb", "#333333"
@@ -98,6 +99,7 @@ SCENES: dict[str, Scene] = {
     "acrobot": Acrobot(),
     "pendulum": Pendulum(),
     "point-umaze": PointUMaze(),
+    **ROBOT_SCENES,
 }
 
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from pcmlp.tasks.mujoco import MUJOCO_TASKS
+
 ALGORITHMS = {
     "pcmlp": "Deep PC-MLP: neural dynamics, random-network features, TRPO in the model",
     "pcmlp-mppi": "Deep PC-MLP with random Fourier features and MPPI, which replans at every step",
@@ -116,12 +118,29 @@ _PAPER_MPPI: dict[str, Any] = {
     "model.steps": 1_000,
     "planner.plan_length": 30,
 }
+# The paper's table for the dense tasks, which include pendulum.
+_PAPER_DENSE: dict[str, Any] = {
+    **_PAPER,
+    "steps": 200_000,
+    "bonus_scale": 0.1,
+    "samples_per_policy": 4_000,
+    "replay_size": 100_000,
+    "eval_episodes": 20,
+}
 # Random play learns nothing, so its model is as small as can be.
 _DEEP_RANDOM: dict[str, Any] = {**_DEEP, "rounds": 1, "model.sizes": (8,), "model.steps": 1, "model.batch": 8}
 DEEP_PRESETS = {"pcmlp": _DEEP, "pcmlp-mppi": _DEEP_MPPI, "random": _DEEP_RANDOM}
 # Of an environment of anybody's: what it takes is not known, and an evaluation may take as long as learning.
 ANY_PRESETS = {algo: {**preset, "steps": 30_000, "eval_episodes": 20} for algo, preset in DEEP_PRESETS.items()}
-DEEP_TASKS = ("mountain-car", "acrobot", "pendulum", "point-umaze")
+_SMALL_TASKS = ("mountain-car", "acrobot", "pendulum", "point-umaze")  # where planning at every step takes minutes
+DEEP_TASKS = (*_SMALL_TASKS, *MUJOCO_TASKS)
+# The paper's budget of samples and replay; the rest is the one configuration. An evaluation takes as long as learning.
+_DENSE: dict[str, Any] = {
+    "steps": 200_000,
+    "samples_per_policy": 4_000,
+    "replay_size": 100_000,
+    "eval_episodes": 20,
+}
 _DEEP_STEPS = {"point-umaze": 10_000, "pendulum": 4_000}  # where the preset's steps are not enough
 
 # The first algorithm of a task is its default.
@@ -129,8 +148,9 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     **{
         (algo, task): {**preset, "steps": max(preset["steps"], _DEEP_STEPS.get(task, 0))}
         for algo, preset in DEEP_PRESETS.items()
-        for task in DEEP_TASKS
+        for task in _SMALL_TASKS
     },
+    **{(algo, task): {**DEEP_PRESETS[algo], **_DENSE} for algo in ("pcmlp", "random") for task in MUJOCO_TASKS},
     ("pcmlp-linear", "combination-lock"): _LOCK,
     ("pcmlp-linear", "low-rank"): _LOW_RANK,
     ("pcmlp-knr", "knr-lds"): _KNR,
@@ -143,7 +163,9 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
 
 
 PAPER_PRESETS = {
-    (algo, task): preset for algo, preset in (("pcmlp", _PAPER), ("pcmlp-mppi", _PAPER_MPPI)) for task in DEEP_TASKS
+    **{("pcmlp", task): _PAPER for task in _SMALL_TASKS},
+    **{("pcmlp-mppi", task): _PAPER_MPPI for task in _SMALL_TASKS},
+    **{("pcmlp", task): _PAPER_DENSE for task in ("pendulum", *MUJOCO_TASKS)},
 }
 
 

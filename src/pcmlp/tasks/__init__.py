@@ -3,6 +3,7 @@
 from pcmlp.tasks.classic import Acrobot, MountainCar, Pendulum
 from pcmlp.tasks.finite import CombinationLock, LowRank
 from pcmlp.tasks.knr import DoubleWell, LinearSystem
+from pcmlp.tasks.mujoco import MUJOCO_TASKS
 from pcmlp.tasks.point_umaze import PointUMaze
 
 TASKS = {
@@ -14,6 +15,7 @@ TASKS = {
     "acrobot": Acrobot,
     "pendulum": Pendulum,
     "point-umaze": PointUMaze,
+    **MUJOCO_TASKS,
 }
 
 __all__ = [

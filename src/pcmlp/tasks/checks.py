@@ -118,6 +118,16 @@ def import_gymnasium() -> Any:
     return gymnasium
 
 
+def import_mujoco() -> Any:
+    """MuJoCo, which only the tasks with robots need; their extra has Gymnasium, whose models they are."""
+    try:
+        import gymnasium  # noqa: F401
+        import mujoco
+    except ImportError as error:
+        raise ConfigError("mujoco is not installed; run pip install 'pcmlp[mujoco]'") from error
+    return mujoco
+
+
 def check_environment(env: Any) -> list[str]:
     """That `env` is a Gymnasium environment, passes Gymnasium's own checks and has spaces that we support; what is
     worth knowing of it though nothing is wrong."""
@@ -221,5 +231,6 @@ __all__ = [
     "check_terminal",
     "first_line",
     "import_gymnasium",
+    "import_mujoco",
     "trial",
 ]

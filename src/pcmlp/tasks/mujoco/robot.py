@@ -1,0 +1,79 @@
+"""A robot in MuJoCo as a task: what its simulator is told, and the world that is made of it.
+
+    s' = observe(f^k(q, v; a))
+
+with q, v the positions and velocities of the joints, f one step of MuJoCo, k the frame skip, and the action held. The
+tasks are those of section 7.2 of the paper, which follows the benchmark of Wang et al. (2019): with the velocity and
+the height of the state *before* the step in the reward, so that r is known from (s, a, s') without the simulator, and
+the imagination can pay what the world does. Starts are Gymnasium's.
+
+Nothing here needs MuJoCo before a task is built: it is an extra.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from pcmlp.tasks.checks import import_mujoco
+from pcmlp.tasks.host import GymnasiumWorld
+from pcmlp.types import ConfigError, Task
+
+Start = Callable[[np.random.Generator, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Robot:
+    """Its functions are of the top level of a module: a robot is sent to the processes that step it."""
+
+    xml: str  # one of Gymnasium's models
+    timestep: float  # seconds of one step of MuJoCo
+    frame_skip: int  # of them in a step of the task
+    start: Start  # random numbers, positions at rest, number of velocities -> positions, velocities
+    observe: Callable[[Any], np.ndarray]  # of an MjData
+    derived: bool = False  # whether that is of more than positions and velocities
+    hidden: int = 1  # how many of the first positions are not observed: where it is along the ground
+
+    @property
+    def dt(self) -> float:
+        """Seconds of a step of the task."""
+        return self.timestep * self.frame_skip
+
+
+def build(robot: Robot, reward: Callable, terminal: Callable, horizon: int, workers: int) -> Task:
+    import_mujoco()
+    from pcmlp.tasks.mujoco.simulator import Simulator
+
+    if workers < 0:
+        raise ConfigError(f"task.workers={workers}: give how many processes step the robots, or 0 for none but this")
+    simulator = partial(Simulator, robot)
+    return Task(GymnasiumWorld.of(simulator, reward=reward, terminal=terminal, horizon=horizon, workers=workers))
+
+
+def after_hidden(data: Any, hidden: int) -> np.ndarray:
+    """Positions without the first ones, and all velocities."""
+    return np.concatenate([data.qpos[hidden:], data.qvel])
+
+
+def uniform_start(
+    rng: np.random.Generator, rest: np.ndarray, speeds: int, *, bound: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Everything within `bound` of standing still."""
+    return rest + rng.uniform(-bound, bound, rest.size), rng.uniform(-bound, bound, speeds)
+
+
+def pushed_start(rng: np.random.Generator, rest: np.ndarray, speeds: int) -> tuple[np.ndarray, np.ndarray]:
+    """Positions within 0.1 of rest, velocities of standard deviation 0.1."""
+    return rest + rng.uniform(-0.1, 0.1, rest.size), 0.1 * rng.standard_normal(speeds)
+
+
+def effort(action: Float[Array, " a"], most: float = 1.0) -> Float[Array, ""]:
+    """The sum of a^2, of the action that the motors get."""
+    return jnp.sum(jnp.clip(action, -most, most) ** 2)
+
+
+__all__ = ["Robot", "after_hidden", "build", "effort", "pushed_start", "uniform_start"]
