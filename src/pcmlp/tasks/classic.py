@@ -5,7 +5,7 @@ Mountain-car and acrobot (paper: section 6.1) pay nothing but a cost until their
     r(s, a, s') = 100 [s' is a goal] - 0.1 a^2
 
 so an episode that never gets there returns at most 0, and one that does at least 100 - 0.1 H: any positive return is a
-success. Pendulum (paper: section 6.2, after Wang et al. 2019) is the dense one. A state is what the agent observes, the
+success. Pendulum (paper: section 7.2, after Wang et al. 2019) is the dense one. A state is what the agent observes, the
 cosine and sine of an angle, so a transition recovers the angle by arctan2. So do reward and terminal: an imagined state
 need not lie on the unit circle, and its distance from it must not pay. Actions are clipped to the task's range, for the
 dynamics and for the reward.
