@@ -196,7 +196,7 @@ def test_a_damaged_manifest_is_refused(cut):
     for damaged, match in (
         (text[:40], "truncated or edited"),
         (text.replace('"judged_episodes": ', '"judged_episodes": 1'), "edited"),
-        (text.replace('"format": 2', '"format": 3'), "of format 3, this pcmlp reads 2"),
+        (text.replace('"format": 3', '"format": 4'), "of format 4, this pcmlp reads 3"),
         (text.replace('"learner.safetensors"', '"../learner.safetensors"'), "edited"),
         ("[]", "edited"),
         ("", "truncated or edited"),
@@ -210,7 +210,7 @@ def test_a_damaged_manifest_is_refused(cut):
 @pytest.mark.fault("a checkpoint of an older format", "refused, with the format that is read")
 def test_a_checkpoint_of_the_first_format_is_refused(cut):
     (cut / "checkpoint" / "000017.json").write_text("{}")
-    refused(lock(), cut, "of format 1, this pcmlp reads 2; use the version that wrote it")
+    refused(lock(), cut, "of format 1, this pcmlp reads 3; use the version that wrote it")
 
 
 @pytest.mark.parametrize("file", ["checkpoint/000017/learner.safetensors", "checkpoint/000017", "episodes/log"])
@@ -332,6 +332,12 @@ class Counting(AbstractAlgorithm):
         counted = eqx.tree_at(lambda l: l.env_steps, learner, learner.env_steps + n)
         rows = jax.tree.map(lambda x: jnp.stack([x, x]), framework.example_row(self.world))
         return Iteration(counted, {"counted": counted.env_steps.astype(jnp.float32)}, rows, [rows])
+
+    def lightened(self, learner):
+        return learner
+
+    def refilled(self, learner, walked):
+        return learner
 
 
 @pytest.fixture

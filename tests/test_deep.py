@@ -226,6 +226,15 @@ def test_env_steps_and_a_replay_that_forgets_the_oldest(run):
             assert int(replay.data.valid.sum()) == newest.shape[1]
 
 
+def test_a_checkpoint_without_the_replay_is_made_whole_by_what_was_walked(run):
+    walked = [steps for iteration in run for steps in iteration.walked]
+    learner = run[-1].learner
+    assert len(walked) * SAMPLES > ROOM  # rows were written over
+    light = spied().lightened(learner)
+    assert light.replay.data.state.shape[:2] == (SEEDS, 0)
+    assert same(spied().refilled(light, walked), learner)
+
+
 def test_what_is_learned_from_is_what_was_done(run):
     """Policies ask for up to twice the range. The samples say so, the replay has what the world did."""
     learner, _, samples, _ = run[1]

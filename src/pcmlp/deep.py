@@ -10,7 +10,7 @@ the reward alone, which starts from the exploring one and takes no samples.
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -98,6 +98,22 @@ class Deep(AbstractAlgorithm):
         samples, walked = self.world.collect(draw_keys, learner.policy, self.samples_per_policy)  # line 5
         learner, metrics = _improve(keys, self.stage(), learner, samples, jnp.array(n))
         return Iteration(learner, metrics, samples, [walked])
+
+    def lightened(self, learner: AbstractLearner) -> "DeepLearner":
+        assert isinstance(learner, DeepLearner)
+        return with_rows(learner, jax.tree.map(lambda x: x[:, :0], learner.replay.data))
+
+    def refilled(self, learner: AbstractLearner, walked: Iterable[Transitions]) -> "DeepLearner":
+        assert isinstance(learner, DeepLearner)
+
+        def empty(x: Array) -> Array:
+            return jnp.zeros((x.shape[0], self.replay_size, *x.shape[2:]), x.dtype)
+
+        nothing = jax.tree.map(empty, learner.replay.data), jnp.zeros_like(learner.replay.head)
+        replay = eqx.tree_at(lambda r: (r.data, r.head), learner.replay, nothing)
+        for samples in walked:
+            replay = _added(self.stage(), replay, samples)
+        return with_rows(learner, replay.data)
 
     def stage(self) -> "Deep":
         """Itself without what a stage does not ask: a longer run or another copy of an environment is not another
@@ -298,6 +314,17 @@ def done(algo: Deep, samples: Transitions) -> Transitions:
     """The samples with the actions that were done: worlds clip what a policy asks for."""
     assert isinstance(algo.world.actions, Box)
     return eqx.tree_at(lambda t: t.action, samples, jax.vmap(algo.world.actions.clip)(samples.action))
+
+
+def with_rows(learner: DeepLearner, rows: Transitions) -> DeepLearner:
+    return eqx.tree_at(lambda l: l.replay.data, learner, rows)
+
+
+@eqx.filter_jit
+@eqx.filter_vmap(in_axes=(None, 0, 0))
+def _added(algo: Deep, replay: Replay, samples: Transitions) -> Replay:
+    """Line 8, again."""
+    return replay.add(numbers_only(done(algo, samples))[0])
 
 
 def feature_key(key: Key[Array, ""]) -> Key[Array, ""]:

@@ -5,7 +5,7 @@ environments step on the host. Every array of a `Learner` carries a leading axis
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import equinox as eqx
@@ -76,6 +76,12 @@ class PCMLP(AbstractAlgorithm):
     def iterate(self, keys: Key[Array, " seeds"], learner: AbstractLearner, n: int) -> Iteration:
         assert isinstance(learner, Learner)
         return iterate(keys, self, learner, n)
+
+    def lightened(self, learner: AbstractLearner) -> AbstractLearner:
+        return learner  # its replay is small beside its cover
+
+    def refilled(self, learner: AbstractLearner, walked: Iterable[Transitions]) -> AbstractLearner:
+        return learner
 
 
 class Learner(AbstractLearner):

@@ -5,7 +5,7 @@ reward + bonus as its reward, so a planner never knows which of the two it was g
 """
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -134,6 +134,14 @@ class AbstractAlgorithm(eqx.Module):
     @abc.abstractmethod
     def iterate(self, keys: Key[Array, " seeds"], learner: AbstractLearner, n: int) -> Iteration:
         """Iteration n, from 1 on. All its randomness comes from `keys` and `n`, so that a run can be resumed."""
+
+    @abc.abstractmethod
+    def lightened(self, learner: AbstractLearner) -> AbstractLearner:
+        """The learner without what a log of all that was walked has anyway: what a checkpoint holds."""
+
+    @abc.abstractmethod
+    def refilled(self, learner: AbstractLearner, walked: Iterable[Transitions]) -> AbstractLearner:
+        """A lightened learner, whole again from all that was walked for it."""
 
 
 @runtime_checkable

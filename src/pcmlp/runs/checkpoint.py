@@ -4,8 +4,8 @@
     NNNNNN/manifest.json          iteration, what it is of, size and hash of every file, and a hash of itself
 
 A checkpoint is written into a folder of another name, forced to disk and renamed: under its own name it is whole,
-whenever the run is cut off. The last two are kept, and the one with the best evaluation. Nothing is left out: the
-replay could be rebuilt from `episodes/`, but it is small.
+whenever the run is cut off. The last two are kept, and the one with the best evaluation. The replay of Algorithm 2 is
+left out: `episodes/` has its rows, and they may be gigabytes.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from pcmlp.runs.config import RunConfig, to_json
 from pcmlp.runs.durable import check_own, room_for, sync_folder, write_and_sync
 from pcmlp.types import AbstractLearner, ConfigError
 
-_FORMAT = 2
+_FORMAT = 3
 _KEPT = 2
 _ARRAYS, _MANIFEST = "learner.safetensors", "manifest.json"
 _PARTIAL = ".partial-"  # not whole yet, or no longer

@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+import jax.numpy as jnp
 import numpy as np
 from safetensors.numpy import load, save
 
 from pcmlp.runs.durable import room_for
+from pcmlp.types import Transitions
 
 _MAGIC = b"PCEP"
 _HEADER = struct.Struct("<4sQI")
@@ -77,6 +79,11 @@ def read(folder: Path) -> Iterator[Record]:
             metadata = _metadata(payload)
             seeds = tuple(int(seed) for seed in metadata["seeds"].split())
             yield Record(int(metadata["iteration"]), seeds, load(payload))
+
+
+def rows_of(record: Record) -> Transitions:
+    """With a leading axis of seeds."""
+    return Transitions(**{name: jnp.asarray(record.arrays[name]) for name in _FIELDS})
 
 
 def cut(folder: Path, iteration: int) -> None:

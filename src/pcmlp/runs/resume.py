@@ -16,7 +16,7 @@ from pcmlp.runs import checkpoint
 from pcmlp.runs.checkpoint import Checkpoint
 from pcmlp.runs.config import RunConfig, to_json
 from pcmlp.runs.durable import check_own
-from pcmlp.runs.episodes import last_iteration
+from pcmlp.runs.episodes import last_iteration, read, rows_of
 from pcmlp.runs.folder import RunFolder, read_config, read_summary
 from pcmlp.types import AbstractAlgorithm, ConfigError
 
@@ -66,7 +66,8 @@ def left_off(config: RunConfig, algo: AbstractAlgorithm, keys: Key[Array, " seed
     _check_facts(config, folder, checkpoint.read_facts(folder, n))
     try:
         # not `algo.start` itself: a method brings its algorithm along as an input, whose numbers are then unknown
-        point = checkpoint.load(folder, n, eqx.filter_eval_shape(lambda keys: algo.start(keys), keys))
+        like = eqx.filter_eval_shape(lambda keys: algo.lightened(algo.start(keys)), keys)
+        point = checkpoint.load(folder, n, like)
     except ConfigError:
         raise
     except ValueError as error:
@@ -78,7 +79,8 @@ def left_off(config: RunConfig, algo: AbstractAlgorithm, keys: Key[Array, " seed
         check_own(run / file, run)
         if not enough:
             raise ConfigError(f"{run}/{file}: ends before iteration {n} of the checkpoint; give another --out")
-    return point
+    walked = (rows_of(record) for record in read(run / "episodes") if record.iteration <= n)
+    return Checkpoint(algo.refilled(point.learner, walked), point.facts)
 
 
 def _misfit(config: RunConfig, run: Path, error: str) -> str:

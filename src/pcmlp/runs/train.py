@@ -236,7 +236,7 @@ class Run:
             measured = {name: np.asarray(values) for name, values in metrics.items()}
             self.record(n, measured, progress)
             began = time.perf_counter()
-            checkpoint.save(self.folder.checkpoint, learner, self.facts(n))
+            checkpoint.save(self.folder.checkpoint, self.algo.lightened(learner), self.facts(n))
             self._saving += time.perf_counter() - began
             self.done = n
             self.check_recovers(measured)
