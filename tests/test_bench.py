@@ -25,6 +25,20 @@ TINY = bench.Sizes(
     repeats=1,
     seconds=0.0,
     solve=False,
+    host="mountain-car",
+    host_seeds=1,
+    host_settings=(
+        "task.simulator=gymnasium",
+        "task.horizon=20",
+        "samples_per_policy=20",
+        "rounds=1",
+        "model.sizes=8",
+        "features.sizes=8",
+        "model.steps=2",
+        "planner.updates=1",
+        "planner.streams=8",
+        "planner.length=32",
+    ),
 )
 PROMISED = {
     "round_s",
@@ -38,6 +52,7 @@ PROMISED = {
     "seeds_scaling",
     "peak_memory_mb",
     "time_to_solved_s",
+    "host",
     "device",
     "versions",
 }
@@ -56,6 +71,10 @@ def test_the_file_holds_what_is_promised(tmp_path, capsys):
     assert result["imagined_steps_per_s"] == pytest.approx(2 * 2 * 32 / result["round_s"])
     times = [*result["phases"].values(), *result["seeds_scaling"].values(), result["mppi_small_ms"]]
     assert min(times) > 0
+    host = result["host"]
+    assert (host["task"], host["steps"]) == ("mountain-car", 20)
+    assert min(host["physics_s"], host["around_s"]) > 0
+    assert 0 < host["share_around"] < 1
     assert "one paper round" in capsys.readouterr().out
 
 

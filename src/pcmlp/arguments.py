@@ -83,6 +83,8 @@ class Bench:
     """How many seeds at once to time a round of, besides one; by the device if not given."""
     solve: bool = True
     """Whether to time whole runs as well."""
+    host: Annotated[str, arg(metavar="TASK")] = ""
+    """A task in a simulator, such as half-cheetah, to see where the time of an iteration of four seeds goes."""
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ def bench(command: Bench) -> int:
     seeds = tuple(parse_int("seeds", text) for text in command.seeds)
     if any(count < 2 for count in seeds):
         raise ConfigError(f"seeds={' '.join(command.seeds)}: one is timed anyway; give numbers of at least 2")
-    return main(command.out, Sizes(seeds=seeds or None, solve=command.solve))
+    return main(command.out, Sizes(seeds=seeds or None, solve=command.solve, host=command.host))
 
 
 def check_devices() -> None:

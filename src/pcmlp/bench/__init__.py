@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pcmlp.bench.clock import matrix_product, peak_memory_mb, processor, time_of, times_of
+from pcmlp.bench.host import host_seconds
 from pcmlp.bench.mppi import floor_ms, mppi_ms
 from pcmlp.bench.rounds import paper_round, phase_seconds, round_of, stages
 from pcmlp.bench.sizes import Sizes
@@ -46,6 +47,7 @@ def main(out: Path | None, sizes: Sizes = Sizes()) -> int:  # noqa: B008 (frozen
 def measure(sizes: Sizes) -> dict[str, Any]:
     busy = os.getloadavg()[0]
     solved = time_to_solved() if sizes.solve else None  # first: its own process needs a GPU's memory for itself
+    host = host_seconds(sizes.host, sizes.host_seeds, sizes.host_settings) if sizes.host else None
     cpu = jax.default_backend() == "cpu"
     seeds = ((2, 4) if cpu else (4, 16, 64)) if sizes.seeds is None else sizes.seeds
     squares = sizes.squares or ((1024, 2048) if cpu else (4096, 8192))
@@ -81,6 +83,7 @@ def measure(sizes: Sizes) -> dict[str, Any]:
         "peaks_flop_per_s": peaks,  # one before and one after each round of a single seed
         "rounds_s": {str(n): times for n, times in rounds.items()},  # each that the medians are of
         "time_to_solved_s": solved,
+        "host": host,
         "peak_memory_mb": memory,
         "load_before": busy,  # programs that others were running: with any, times are too long
         "device": device(),
@@ -105,6 +108,11 @@ def show(result: dict[str, Any]) -> None:
     for name, seconds in (result["time_to_solved_s"] or {}).items():
         shown = "not solved" if seconds is None else f"{seconds:.1f} s"
         table.add_row(f"mountain-car solved, {name.replace('_', ' ')}", shown)
+    if host := result["host"]:
+        steps = f"of an iteration of {host['task']}, {host['seeds']} seeds"
+        for part in ("physics", "around", "stage"):
+            table.add_row(f"{part} {steps}", f"{host[f'{part}_s']:.2f} s")
+        table.add_row("  share of what is around the physics", f"{host['share_around']:.1%}")
     table.add_row("peak memory, one seed", f"{result['peak_memory_mb']:.0f} MB")
     Console().print(table)
 

@@ -23,3 +23,6 @@ class Sizes:
     repeats: int = 5  # of a round
     seconds: float = 2.0  # to go on repeating anything shorter
     solve: bool = True  # time whole runs as well
+    host: str = ""  # a task whose real steps are a simulator's, to see where an iteration's time goes; none: not asked
+    host_seeds: int = 4
+    host_settings: tuple[str, ...] = ()

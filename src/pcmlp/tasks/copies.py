@@ -5,6 +5,7 @@ Faults are counted, and too many of them end it with an `EnvironmentFault`.
 """
 
 import pickle
+import time
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
@@ -47,6 +48,7 @@ class Environments:
         self.limit = 1 if isinstance(make, str) else _MOST
         self.faults = Faults()
         self.notes = notes  # what to know of a run in them
+        self.seconds = 0.0  # in their resets and steps
         self._make = make
         self._copies = copies
         self._max_faults = max_faults
@@ -171,7 +173,10 @@ class Environments:
     def _observe(self, what: str, lanes: list[int], arguments: Any) -> dict[int, tuple[Answer, Any]]:
         """What each lane did and what is seen then."""
         orders: list[Order] = [(what, lane, arguments[lane]) for lane in lanes]
-        seen, answers = self._sight.judged(what, self._copies.ask(orders))
+        begun = time.perf_counter()
+        given = self._copies.ask(orders)
+        self.seconds += time.perf_counter() - begun
+        seen, answers = self._sight.judged(what, given)
         return dict(zip(lanes, zip(answers, seen, strict=True), strict=True))
 
     def _begin(self, waiting: dict[int, int | None]) -> dict[int, tuple[Answer, Any]]:
