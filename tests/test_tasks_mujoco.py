@@ -20,7 +20,7 @@ from pcmlp.cli import main
 from pcmlp.runs.build import build
 from pcmlp.runs.config import resolve
 from pcmlp.runs.folder import read_metrics
-from pcmlp.tasks.host import GymnasiumWorld
+from pcmlp.tasks import copies
 from pcmlp.tasks.mujoco import MUJOCO_TASKS, ROBOTS
 from pcmlp.tasks.mujoco.simulator import Simulator, load_model
 from pcmlp.types import ConfigError
@@ -215,18 +215,29 @@ def test_what_makes_a_simulator_can_be_sent_to_a_process(name):
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(make))().reset(seed=1)[0], make().reset(seed=1)[0])
 
 
-def test_workers_walk_what_one_process_does():
-    alone = MUJOCO_TASKS["swimmer"](horizon=10).build().world
-    apart = MUJOCO_TASKS["swimmer"](horizon=10, workers=2).build().world
-    assert isinstance(apart, GymnasiumWorld)
+def test_workers_walk_what_one_process_does(monkeypatch):
+    """Those that were asked for, and those that take over where it takes long."""
+    monkeypatch.setattr(copies.os, "cpu_count", lambda: 2)
+    alone, apart, later = (MUJOCO_TASKS["swimmer"](horizon=10, workers=w).build().world for w in (0, 2, None))
     policies = jax.tree.map(lambda x: jnp.stack([x, x]), UniformPolicy(alone.actions))
+
+    def walked(world):
+        return world.collect(jr.split(jr.key(0), 2), policies, 20)[0]
+
     try:
-        ours, theirs = (world.collect(jr.split(jr.key(0), 2), policies, 20)[0] for world in (alone, apart))
+        ours, theirs, before = map(walked, (alone, apart, later))
+        assert later.environments.workers == 0
+        monkeypatch.setattr(copies, "_LONG", 0.0)
+        after = walked(later)
+        assert later.environments.workers == 2
+        assert later.environments.faults.restarts == 0
     finally:
         apart.close()
+        later.close()
     assert ours.valid.all()
-    for mine, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
-        np.testing.assert_array_equal(mine, other)
+    for mine, *others in zip(*map(jax.tree.leaves, (ours, theirs, before, after)), strict=True):
+        for other in others:
+            np.testing.assert_array_equal(mine, other)
 
 
 EACH = [name if name == "hopper-et" else pytest.param(name, marks=pytest.mark.slow) for name in MUJOCO_TASKS]

@@ -9,6 +9,7 @@ A planner that imagines has to know what it plans for, so `reward` and `terminal
 jax.numpy; the environment's own reward is not read. What is deployed is the policy planned without the bonus.
 """
 
+import dataclasses
 import hashlib
 import json
 import zlib
@@ -60,7 +61,7 @@ class DeepPCMLP:
         """Everything is checked here, before anything is compiled. A reward or an end of episodes that is not given is
         learned from what the environment says."""
         if isinstance(env, str):
-            self.config, task = _named(env, reward, terminal, algo, horizon, seed, settings)
+            self.config, task = _named(env, reward, terminal, algo, horizon, seed, settings, workers)
         else:
             from pcmlp.tasks.host import GymnasiumWorld
 
@@ -201,11 +202,14 @@ def _named(
     horizon: int | None,
     seed: int,
     settings: Sequence[str],
+    workers: int,
 ) -> tuple[DeepConfig, Task]:
     if reward is not None or terminal is not None:
         raise ConfigError(f"env={env}: a task with a reward of its own; leave reward and terminal out, or give an env")
     lasting = () if horizon is None else (f"task.horizon={horizon}",)
     config = resolve(env, algo, (seed,), _ENDLESS, (*settings, *lasting))
+    if getattr(config.task, "workers", 0) is None:  # processes are for scripts that say so
+        config = dataclasses.replace(config, task=dataclasses.replace(config.task, workers=workers))
     if not isinstance(config, DeepConfig):
         raise ConfigError(f"env={env}: not a task of Deep PC-MLP; `pcmlp train {env}` runs it")
     return config, build_task(config)

@@ -101,7 +101,7 @@ class Workers:
     def __init__(self, factory: bytes, count: int, timeout: float):
         """`factory` is the pickled function that makes an environment."""
         self._factory = factory
-        self._count = count
+        self.count = count
         self._timeout = timeout
         self._whole: set[int] = set()
         self._running: dict[int, tuple[Any, Connection]] = {}
@@ -117,7 +117,7 @@ class Workers:
         """All processes work at the same time. Each answers order by order, so that the one it failed at is known."""
         shares: dict[int, list[Order]] = {}
         for order in orders:
-            shares.setdefault(order[1] % self._count, []).append(order)
+            shares.setdefault(order[1] % self.count, []).append(order)
         answers: dict[int, Answer] = {}
         try:
             for worker, share in shares.items():
@@ -154,7 +154,7 @@ class Workers:
         return failed
 
     def _end(self, worker: int) -> None:
-        self._whole = {lane for lane in self._whole if lane % self._count != worker}
+        self._whole = {lane for lane in self._whole if lane % self.count != worker}
         _end(*self._running.pop(worker))
 
     def close(self) -> None:

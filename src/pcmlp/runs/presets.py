@@ -134,8 +134,8 @@ _BUDGET: dict[str, Any] = {
 }
 # The paper's table for the dense tasks, which include pendulum.
 _PAPER_DENSE: dict[str, Any] = {**_PAPER, **_BUDGET, "bonus_scale": 0.1}
-# Twenty times the samples of a policy: more rounds for them, and a policy that goes on. Where every step pays, what to do
-# takes longer to learn than where to look. Not tuned yet.
+# Twenty times the samples of a policy: more rounds for them, and a policy that goes on. Where every step pays, what to
+# do takes longer to learn than where to look. Not tuned yet.
 _DENSE: dict[str, Any] = {**_DEEP, **_BUDGET, "rounds": 20, "fresh": False}
 _DEEP_STEPS = {"point-umaze": 10_000, "pendulum": 4_000}  # where the preset's steps are not enough
 

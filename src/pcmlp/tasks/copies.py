@@ -4,6 +4,7 @@ An episode with a fault in it is spoilt: `step` says so, and the copy is made an
 Faults are counted, and too many of them end it with an `EnvironmentFault`.
 """
 
+import os
 import pickle
 import time
 from collections import Counter
@@ -22,6 +23,8 @@ from pcmlp.workers import DIED, LOST, SHARED, Answer, Copies, Order, Workers
 
 _MOST = 128  # copies at a time: a simulator of a robot takes some megabytes
 _SAMPLES = 32  # steps of random play
+_LONG = 20.0  # seconds in an environment's steps after which starting processes for it is worth it
+_MOST_WORKERS = 16
 _IN_A_ROW = 5  # faults of a lane, with no good episode between: it has then been made anew four times
 _NOBODY = (Answer(fault=LOST), None)
 _GUARD = "a script that uses workers has to call this under if __name__ == '__main__':"
@@ -41,9 +44,15 @@ class Environments:
     """A lane is a copy. Compared by identity, so that it can be a static part of a compiled program's input."""
 
     def __init__(
-        self, first: Any, make: Callable[[], Any] | str, copies: Copies | Workers, notes: list[str], max_faults: int
+        self,
+        first: Any,
+        make: Callable[[], Any] | str,
+        copies: Copies | Workers,
+        notes: list[str],
+        max_faults: int,
+        spare: Callable[[], Workers] | None = None,
     ):
-        """`make` gives another one, or says why there is none."""
+        """`make` gives another one, or says why there is none; `spare` is what to go on with once they take long."""
         self.first = first
         self.limit = 1 if isinstance(make, str) else _MOST
         self.faults = Faults()
@@ -51,6 +60,7 @@ class Environments:
         self.seconds = 0.0  # in their resets and steps
         self._make = make
         self._copies = copies
+        self._spare = spare
         self._max_faults = max_faults
         self._sight = Sight(first.observation_space)
         self._begun: set[int] = set()  # lanes that ever had a copy
@@ -59,7 +69,9 @@ class Environments:
         self._seeds: dict[int, tuple[int, int]] = {}  # a lane's last seed, and how many were made of it since
 
     @staticmethod
-    def of(make: Any, seeds: int, workers: int = 0, timeout: float = 60.0, max_faults: int = 100) -> "Environments":
+    def of(
+        make: Any, seeds: int, workers: int | None = 0, timeout: float = 60.0, max_faults: int = 100
+    ) -> "Environments":
         """Of a function that makes one, or of one, where it has a spec that makes others like it; checked."""
         _check_numbers(workers, timeout, max_faults)
         gymnasium = import_gymnasium()
@@ -71,9 +83,15 @@ class Environments:
             copies = Workers(_pickled(first, maker, workers), workers, timeout)
         else:
             copies = Copies(maker if callable(maker) else lambda: first, first, keep=given)
-        environments = Environments(first, maker, copies, notes, max_faults)
+        spare = _spare(first, maker, timeout) if workers is None else None
+        environments = Environments(first, maker, copies, notes, max_faults, spare)
         environments.ready(seeds)
         return environments
+
+    @property
+    def workers(self) -> int:
+        """Processes that step them besides this one."""
+        return self._copies.count if isinstance(self._copies, Workers) else 0
 
     def ready(self, count: int) -> None:
         """At least `count` copies: what cannot be made at all is bad input, and no fault."""
@@ -97,6 +115,9 @@ class Environments:
         environment's own random numbers go on. What fails is made anew and reset with another seed, or with the same
         one where it is `fixed`."""
         self._allow(lanes.size)
+        if self._spare is not None and seeds is not None and self.seconds > _LONG:
+            self._copies.close()
+            self._copies, self._spare, self._begun = self._spare(), None, set()
         states = np.zeros((lanes.size, *self._sight.shape), np.float32)
         waiting: dict[int, int | None] = {}
         for lane in map(int, np.flatnonzero(lanes)):
@@ -229,8 +250,18 @@ def _made(make: Callable[[], Any]) -> Any:
         raise ConfigError(f"environment: cannot be made: {type(error).__name__}: {first_line(error)}") from error
 
 
-def _check_numbers(workers: int, timeout: float, max_faults: int) -> None:
-    if workers < 0:
+def _spare(first: Any, make: Callable[[], Any] | str, timeout: float) -> Callable[[], Workers] | None:
+    """Processes for all cores, where there are some and what makes the environment can be sent to them."""
+    count = min(os.cpu_count() or 1, _MOST_WORKERS)
+    try:
+        factory = _pickled(first, make, count)
+    except ConfigError:
+        return None
+    return partial(Workers, factory, count, timeout) if count > 1 else None
+
+
+def _check_numbers(workers: int | None, timeout: float, max_faults: int) -> None:
+    if workers is not None and workers < 0:
         raise ConfigError(f"workers={workers}: give how many processes step the environment, or 0 for none but this")
     if not timeout > 0:
         raise ConfigError(f"timeout={timeout}: give the seconds that a step may take, more than 0")

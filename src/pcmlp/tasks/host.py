@@ -101,7 +101,7 @@ class GymnasiumWorld(AbstractWorld):
         terminal: Callable | None = None,
         horizon: int | None = None,
         seeds: int = 1,
-        workers: int = 0,
+        workers: int | None = 0,
         timeout: float = 60.0,
         max_faults: int = 100,
     ) -> "GymnasiumWorld":
@@ -113,10 +113,11 @@ class GymnasiumWorld(AbstractWorld):
         resets and some hundred steps, which nothing learns from.
 
         With `workers`, copies are stepped in so many processes, each of which makes its own: the function has to be one
-        that can be pickled, and a script has to call this under `if __name__ == "__main__":`. A step or reset of more
-        than `timeout` seconds is then a fault, and so is a process that dies; without workers, what hangs hangs the run
-        and what crashes ends it. A lane's fifth fault in a row, or more than `max_faults` of all of them together,
-        raise `EnvironmentFault`.
+        that can be pickled, and a script has to call this under `if __name__ == "__main__":`. With None, they are once
+        the environment has taken long. No result depends on it. A step or reset of more than `timeout` seconds in a
+        worker is a fault, and so is a process that dies; without workers, what hangs hangs the run and what crashes
+        ends it. A lane's fifth fault in a row, or more than `max_faults` of all of them together, raise
+        `EnvironmentFault`.
         """
         environments = Environments.of(make, seeds, workers, timeout, max_faults)
         env = environments.first

@@ -26,7 +26,7 @@ class GymnasiumTask:
     horizon: int
     reward: str | None = None  # FILE.py:NAME; none: learned
     terminal: str | None = None  # FILE.py:NAME; none: learned
-    workers: int = 0  # processes that step it; none but this one where 0
+    workers: int | None = None  # processes that step it; 0: none but this one; none: some where it takes long
     timeout: float = 60.0  # seconds that a step may take in a worker
     max_faults: int = 100  # what a run may survive
 

@@ -37,7 +37,7 @@ class Humanoid:
     """A humanoid in MuJoCo, paid for running upright and soft landing; a fall ends the episode. It sees forces too."""
 
     horizon: int = 1000
-    workers: int = 0  # processes that step robots; 0: none but the run's own
+    workers: int | None = None  # processes that step robots; 0: none but this one; none: some where it takes long
 
     def build(self) -> Task:
         return build(HUMANOID, humanoid_reward, humanoid_falls, self.horizon, self.workers)
@@ -48,7 +48,7 @@ class SlimHumanoid:
     """A humanoid in MuJoCo, paid for running upright; a fall ends the episode."""
 
     horizon: int = 1000
-    workers: int = 0
+    workers: int | None = None
 
     def build(self) -> Task:
         return build(SLIM_HUMANOID, slim_humanoid_reward, humanoid_falls, self.horizon, self.workers)

@@ -38,7 +38,7 @@ class Reacher:
     """An arm of two links in MuJoCo, paid for having its tip close to a goal."""
 
     horizon: int = 50
-    workers: int = 0  # processes that step robots; 0: none but the run's own
+    workers: int | None = None  # processes that step robots; 0: none but this one; none: some where it takes long
 
     def build(self) -> Task:
         return build(REACHER, reacher_reward, never, self.horizon, self.workers)

@@ -44,11 +44,11 @@ class Robot:
         return self.timestep * self.frame_skip
 
 
-def build(robot: Robot, reward: Callable, terminal: Callable, horizon: int, workers: int) -> Task:
+def build(robot: Robot, reward: Callable, terminal: Callable, horizon: int, workers: int | None) -> Task:
     import_mujoco()
     from pcmlp.tasks.mujoco.simulator import Simulator
 
-    if workers < 0:
+    if workers is not None and workers < 0:
         raise ConfigError(f"task.workers={workers}: give how many processes step the robots, or 0 for none but this")
     simulator = partial(Simulator, robot)
     return Task(GymnasiumWorld.of(simulator, reward=reward, terminal=terminal, horizon=horizon, workers=workers))

@@ -30,7 +30,7 @@ class HalfCheetah:
     """A planar cheetah of two legs in MuJoCo, paid for running."""
 
     horizon: int = 1000
-    workers: int = 0  # processes that step robots; 0: none but the run's own
+    workers: int | None = None  # processes that step robots; 0: none but this one; none: some where it takes long
 
     def build(self) -> Task:
         return build(HALF_CHEETAH, half_cheetah_reward, never, self.horizon, self.workers)
@@ -47,7 +47,7 @@ class Hopper:
     """A planar leg in MuJoCo, paid for hopping forward; a fall ends the episode."""
 
     horizon: int = 1000
-    workers: int = 0
+    workers: int | None = None
 
     def build(self) -> Task:
         return build(HOPPER, hopper_reward, hopper_falls, self.horizon, self.workers)
@@ -71,7 +71,7 @@ class Walker2d:
     """Two planar legs in MuJoCo, paid for walking forward; a fall ends the episode."""
 
     horizon: int = 1000
-    workers: int = 0
+    workers: int | None = None
 
     def build(self) -> Task:
         return build(WALKER2D, walker2d_reward, walker2d_falls, self.horizon, self.workers)
@@ -95,7 +95,7 @@ class Ant:
     """A body on four legs in MuJoCo, paid for running."""
 
     horizon: int = 1000
-    workers: int = 0
+    workers: int | None = None
 
     def build(self) -> Task:
         return build(ANT, ant_reward, never, self.horizon, self.workers)

@@ -39,7 +39,7 @@ class Swimmer:
     """Three links in a viscous fluid in MuJoCo, paid for the velocity of their tip."""
 
     horizon: int = 1000
-    workers: int = 0  # processes that step robots; 0: none but the run's own
+    workers: int | None = None  # processes that step robots; 0: none but this one; none: some where it takes long
 
     def build(self) -> Task:
         return build(SWIMMER, swimmer_reward, never, self.horizon, self.workers)
@@ -56,7 +56,7 @@ class SwimmerV0:
     """Three links in a viscous fluid in MuJoCo, paid for the velocity of a point behind the first."""
 
     horizon: int = 1000
-    workers: int = 0
+    workers: int | None = None
 
     def build(self) -> Task:
         return build(SWIMMER_V0, swimmer_v0_reward, never, self.horizon, self.workers)
