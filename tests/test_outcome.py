@@ -13,7 +13,7 @@ from pcmlp.models.outcome import DrawWithOutcome, Outcome, learned_outcomes
 from pcmlp.replay import Replay
 from pcmlp.types import MDP, Transitions, never, unknown
 
-FITTING = Fitting(steps=400, batch=64, rate=3e-3)
+FITTING = Fitting(steps=100, batch=64, rate=3e-3)
 
 
 def reward(state, action, next_state):

@@ -22,6 +22,7 @@ from pcmlp.types import MDP, Metrics, Transitions, unknown
 
 _LIMIT = 10.0  # normalised inputs stay within it: far off, the net would be a straight line from what it knows
 _SIZES = (128, 128)
+_STEPS = 4  # times those of the dynamics: ends are few among the rows, and a step of so small a net is cheap
 
 
 class Outcome(eqx.Module):
@@ -62,7 +63,7 @@ class Outcome(eqx.Module):
     def train(self, key: Key[Array, ""], replay: Replay) -> tuple["Outcome", Metrics]:
         """Steps of SGD on single rows; all is undone where the outcome would not be made of numbers."""
         outcome, optimiser = self.normalised_by(replay.data), self.fitting.optimiser()
-        steps, batch = self.fitting.steps, self.fitting.batch
+        steps, batch = _STEPS * self.fitting.steps, self.fitting.batch
         rows, _ = window_rows(key, replay, steps * batch, 1)
 
         def step(carry, rows):

@@ -67,6 +67,8 @@ def _resolve_registered(
     if "task.id" in given:
         raise ConfigError(f"task.id={given['task.id']}: not a key of --set; give it as the first argument, {PREFIX}ID")
     options = _fill("task", GymnasiumTask, given, {**preset, "task.id": name, "task.horizon": limit})
+    if "rounds" not in preset:  # as many for a sample as our own tasks have
+        preset = {**preset, "rounds": min(max(2, options.horizon // 100), 20)}
     return _resolve(DeepConfig, options, algo, seeds, preset["steps"] if steps is None else steps, preset, given)
 
 
