@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 from safetensors.numpy import load, save
 
@@ -83,7 +83,7 @@ def read(folder: Path) -> Iterator[Record]:
 
 def rows_of(record: Record) -> Transitions:
     """With a leading axis of seeds."""
-    return Transitions(**{name: jnp.asarray(record.arrays[name]) for name in _FIELDS})
+    return jax.vmap(lambda arrays: Transitions(**arrays))({name: record.arrays[name] for name in _FIELDS})
 
 
 def cut(folder: Path, iteration: int) -> None:
