@@ -88,6 +88,7 @@ def test_a_fit_that_is_no_number_is_undone():
     broken = eqx.tree_at(lambda o: o.net.biases[-1], before, jnp.array([jnp.nan, 0.0]))
     after, metrics = eqx.filter_jit(lambda o: o.train(jr.key(0), Replay(data, jnp.zeros((), int))))(broken)
     assert np.isnan(metrics["reward_error"])
+    assert metrics["outcome_skipped"] == 1
     np.testing.assert_array_equal(after.inputs.std, before.inputs.std)
 
 

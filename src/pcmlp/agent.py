@@ -6,7 +6,7 @@
     agent.save("agent.safetensors");  agent = DeepPCMLP.load("agent.safetensors", env, reward=reward, terminal=terminal)
 
 A planner that imagines has to know what it plans for, so `reward` and `terminal` are functions of (s, a, s') written in
-jax.numpy; the environment's own reward is not read. What is deployed is the policy planned without the bonus.
+jax.numpy; what is not given is learned. What is deployed is the policy planned without the bonus.
 """
 
 import dataclasses
@@ -14,6 +14,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,9 @@ from pcmlp.runs.config import resolve, resolve_gymnasium, settings_in, to_json
 from pcmlp.runs.durable import write_durably
 from pcmlp.runs.evaluate import evaluation_keys
 from pcmlp.runs.options import DeepConfig
+from pcmlp.tasks.checks import import_gymnasium
+from pcmlp.tasks.host import GymnasiumWorld
+from pcmlp.tasks.registered import PREFIX, time_limit
 from pcmlp.types import AbstractPolicy, Box, ConfigError, Task
 
 Callback = Callable[["DeepPCMLP", dict[str, float]], bool | None]
@@ -46,7 +50,7 @@ class DeepPCMLP:
 
     def __init__(
         self,
-        env: Any,  # a gymnasium.Env, a function that makes one, or the name of a task such as "mountain-car"
+        env: Any,  # a gymnasium.Env, a function that makes one, "gym:ID", or the name of a task such as "mountain-car"
         *,
         reward: Callable | None = None,
         terminal: Callable | None = None,
@@ -60,11 +64,14 @@ class DeepPCMLP:
     ):
         """Everything is checked here, before anything is compiled. A reward or an end of episodes that is not given is
         learned from what the environment says."""
+        if isinstance(env, str) and env.startswith(PREFIX):
+            time_limit(env.removeprefix(PREFIX))  # it is there
+            env = partial(import_gymnasium().make, env.removeprefix(PREFIX))
         if isinstance(env, str):
-            self.config, task = _named(env, reward, terminal, algo, horizon, seed, settings, workers)
+            self.config, task = _named(env, reward, terminal, algo, horizon, seed, settings)
+            if isinstance(task.world, GymnasiumWorld) and (workers, timeout, max_faults) != (0, 60.0, 100):
+                raise ConfigError(f"env={env}: takes them as settings, such as task.workers=2; give settings=(...)")
         else:
-            from pcmlp.tasks.host import GymnasiumWorld
-
             world = GymnasiumWorld.of(
                 env,
                 reward=reward,
@@ -168,7 +175,7 @@ class DeepPCMLP:
         """What `save` wrote, in the same environment with the same functions, which no file can hold."""
         about, data = _read(Path(path))
         record = json.loads(about["config"])
-        task, named = record.pop("task"), isinstance(env, str)
+        task, named = record.pop("task"), isinstance(env, str) and not env.startswith(PREFIX)
         name, horizon = task.pop("name"), task.pop("horizon")
         if named and env != name:
             raise ConfigError(f"{path}: an agent for {name}, not for {env}; give its own env")
@@ -202,14 +209,13 @@ def _named(
     horizon: int | None,
     seed: int,
     settings: Sequence[str],
-    workers: int,
 ) -> tuple[DeepConfig, Task]:
     if reward is not None or terminal is not None:
         raise ConfigError(f"env={env}: a task with a reward of its own; leave reward and terminal out, or give an env")
     lasting = () if horizon is None else (f"task.horizon={horizon}",)
     config = resolve(env, algo, (seed,), _ENDLESS, (*settings, *lasting))
     if getattr(config.task, "workers", 0) is None:  # processes are for scripts that say so
-        config = dataclasses.replace(config, task=dataclasses.replace(config.task, workers=workers))
+        config = dataclasses.replace(config, task=dataclasses.replace(config.task, workers=0))
     if not isinstance(config, DeepConfig):
         raise ConfigError(f"env={env}: not a task of Deep PC-MLP; `pcmlp train {env}` runs it")
     return config, build_task(config)

@@ -21,14 +21,14 @@ def numbers_only(rows: Transitions) -> tuple[Transitions, Metrics]:
     """The rows without those that have a NaN or something too large to be squared, and how many those were.
 
     They become padding, of zeros: a NaN that is masked still comes back through a gradient. No window goes on after
-    one, because what led on from it is not known. A reward alone that is not a number counts as 0 and its row stays:
-    models learn from states.
+    one, because what led on from it is not known. A reward alone that is not a number, or absurd, counts as 0 and its
+    row stays: models learn from states.
     """
     known = jnp.ones_like(rows.valid)
     for x in (rows.state, rows.action, rows.next_state):
         if jnp.issubdtype(x.dtype, jnp.inexact):  # the states of a finite MDP are integers
             known &= jnp.all(jnp.abs(x.reshape(x.shape[0], -1)) <= _LARGEST, axis=1)
-    paid = jnp.isfinite(rows.reward)
+    paid = jnp.abs(rows.reward) <= _LARGEST
 
     def kept(x: Shaped[Array, "n *shape"]) -> Shaped[Array, "n *shape"]:
         return jnp.where(jnp.expand_dims(known, range(1, x.ndim)), x, jnp.zeros_like(x))

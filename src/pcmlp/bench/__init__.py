@@ -6,15 +6,13 @@ the paper's networks: [500, 500] for the model and for phi, 32 x 32 for the poli
 
     share_of_peak = 3.2e11 / round_s / peak_flop_per_s
 
-compares any two versions of the code on any machine (the median over rounds, each beside the peak just before and just
-after it). Compiling is never part of a time, but of `time_to_solved_s`, the
-wall time of a whole `pcmlp train`.
+compares any two versions of the code on any machine. Both are medians over the same minute, rounds and peaks in turn.
+Compiling is never part of a time, but of `time_to_solved_s`, the wall time of a whole `pcmlp train`.
 """
 
 import json
 import os
 import statistics
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pcmlp.bench.clock import matrix_product, peak_memory_mb, processor, time_of, times_of
-from pcmlp.bench.host import host_seconds
+from pcmlp.bench.host import host_config, host_seconds
 from pcmlp.bench.mppi import floor_ms, mppi_ms
 from pcmlp.bench.rounds import paper_round, phase_seconds, round_of, stages
 from pcmlp.bench.sizes import Sizes
@@ -46,8 +44,9 @@ def main(out: Path | None, sizes: Sizes = Sizes()) -> int:  # noqa: B008 (frozen
 
 def measure(sizes: Sizes) -> dict[str, Any]:
     busy = os.getloadavg()[0]
+    hosted = host_config(sizes.host, sizes.host_seeds, sizes.host_settings) if sizes.host else None
     solved = time_to_solved() if sizes.solve else None  # first: its own process needs a GPU's memory for itself
-    host = host_seconds(sizes.host, sizes.host_seeds, sizes.host_settings) if sizes.host else None
+    host = host_seconds(hosted) if hosted else None
     cpu = jax.default_backend() == "cpu"
     seeds = ((2, 4) if cpu else (4, 16, 64)) if sizes.seeds is None else sizes.seeds
     squares = sizes.squares or ((1024, 2048) if cpu else (4096, 8192))
@@ -68,12 +67,11 @@ def measure(sizes: Sizes) -> dict[str, Any]:
     floor = floor_ms(sizes.large, sizes.seconds)
     rounds |= {n: times_of(round_of(algo, *stages(algo, n)), repeats=sizes.repeats) for n in seeds}
 
-    round_s = statistics.median(rounds[1])
-    shares = [2 * _ROUND_FLOP / t / sum(around) for t, around in zip(rounds[1], pairwise(peaks), strict=True)]
+    round_s, peak_flop_per_s = statistics.median(rounds[1]), statistics.median(peaks)
     return {
         "round_s": round_s,
-        "share_of_peak": statistics.median(shares),
-        "peak_flop_per_s": statistics.median(peaks),
+        "share_of_peak": _ROUND_FLOP / round_s / peak_flop_per_s,
+        "peak_flop_per_s": peak_flop_per_s,
         "imagined_steps_per_s": sizes.updates * sizes.streams * sizes.length / round_s,
         "phases": phases,
         "mppi_small_ms": mppi_small,

@@ -8,22 +8,27 @@ import jax.random as jr
 
 from pcmlp.bench.clock import time_of
 from pcmlp.runs.build import build
-from pcmlp.runs.config import resolve
+from pcmlp.runs.config import RunConfig, resolve
 from pcmlp.runs.train import seed_keys
 from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.types import ConfigError
 
 
-def host_seconds(task: str, seeds: int, settings: tuple[str, ...] = ()) -> dict[str, float | int | str]:
+def host_config(task: str, seeds: int, settings: tuple[str, ...] = ()) -> RunConfig:
+    return resolve(task, "pcmlp", range(seeds), settings=settings)
+
+
+def host_seconds(config: RunConfig) -> dict[str, float | int | str]:
     """An iteration of `pcmlp train TASK` with so many seeds, without compiling, evaluating and saving.
 
     `around_s` is what real steps cost besides the physics: the policy, rewards and ends, transfers, Python.
     """
-    config = resolve(task, "pcmlp", range(seeds), settings=settings)
     algo = build(config)[1]
     world, keys = algo.world, seed_keys(config)
     if not isinstance(world, GymnasiumWorld):
-        raise ConfigError(f"host={task}: its steps are JAX, not a simulator's; give one such as half-cheetah")
+        raise ConfigError(
+            f"host={config.task_name}: its steps are JAX, not a simulator's; give one such as half-cheetah"
+        )
     learner = algo.iterate(keys, algo.start(keys), 1).learner  # compiles
     jax.block_until_ready(learner.env_steps)
 
@@ -35,8 +40,8 @@ def host_seconds(task: str, seeds: int, settings: tuple[str, ...] = ()) -> dict[
     whole_s = time_of(lambda: algo.iterate(keys, learner, 2).metrics)
     world.close()
     return {
-        "task": task,
-        "seeds": seeds,
+        "task": config.task_name,
+        "seeds": len(config.seeds),
         "steps": int(jnp.sum(samples.valid)),
         "physics_s": physics_s,
         "around_s": collect_s - physics_s,

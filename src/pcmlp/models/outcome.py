@@ -5,7 +5,7 @@
 
 paper: reward and termination are known / here: or learned, beside the dynamics and from the same replay. A planner
 looks for what is wrong with a reward as it does with a model, so what is imagined to be paid stays between the least
-and the most that ever was.
+and the most that the replay has.
 """
 
 import equinox as eqx
@@ -30,7 +30,7 @@ class Outcome(eqx.Module):
     optimiser: PyTree  # the state of Adam
     inputs: Normaliser  # of (s, a, s' - s)
     paid: Normaliser  # of r
-    least: Float[Array, ""]  # of the rewards so far
+    least: Float[Array, ""]  # of the rewards in the replay
     most: Float[Array, ""]
     fitting: Fitting = eqx.field(static=True)
 
@@ -79,7 +79,9 @@ class Outcome(eqx.Module):
         end = -(-steps // 10)
         error, wrong = (jnp.mean(x[-end:]) for x in errors)
         sound = jnp.isfinite(error + wrong)
-        return jax.lax.cond(sound, lambda: outcome, lambda: self), {"reward_error": error, "end_error": wrong}
+        skipped = 1.0 - sound.astype(jnp.float32)
+        metrics = {"reward_error": error, "end_error": wrong, "outcome_skipped": skipped}
+        return jax.lax.cond(sound, lambda: outcome, lambda: self), metrics
 
     def normalised_by(self, data: Transitions) -> "Outcome":
         """The same net in the units of `data`."""

@@ -15,12 +15,13 @@ from pcmlp.runs.options import COMMAND_LINE, GROUPS, DeepConfig, FrameworkConfig
 from pcmlp.runs.parse import annotations, known, nearest, parse, parse_int, split_settings
 from pcmlp.runs.presets import (
     ALGORITHMS,
-    ANY_PRESETS,
+    DEEP_PRESETS,
     DEEP_TASKS,
     PAPER_PRESETS,
     PLANNERS_OF,
     PRESETS,
     algorithms_for,
+    any_preset,
     default_algorithm,
 )
 from pcmlp.runs.validate import validate
@@ -60,15 +61,14 @@ def _resolve_registered(
     name: str, algo: str, seeds: Sequence[int | str], steps: int | str | None, settings: Sequence[str]
 ) -> RunConfig:
     """For an environment that is registered with Gymnasium."""
-    preset, given = _preset_of_any(name, algo, settings)
+    given = _given_for_any(name, algo, settings)
     limit = time_limit(name)
     if limit is None and "task.horizon" not in given:
         raise ConfigError(f"task={PREFIX}{name}: has no time limit; give the steps of an episode, task.horizon=INT")
     if "task.id" in given:
         raise ConfigError(f"task.id={given['task.id']}: not a key of --set; give it as the first argument, {PREFIX}ID")
-    options = _fill("task", GymnasiumTask, given, {**preset, "task.id": name, "task.horizon": limit})
-    if "rounds" not in preset:  # as many for a sample as our own tasks have
-        preset = {**preset, "rounds": min(max(2, options.horizon // 100), 20)}
+    options = _fill("task", GymnasiumTask, given, {"task.id": name, "task.horizon": limit}).with_hash()
+    preset = any_preset(algo, options.horizon)
     return _resolve(DeepConfig, options, algo, seeds, preset["steps"] if steps is None else steps, preset, given)
 
 
@@ -76,22 +76,23 @@ def resolve_gymnasium(
     name: str, horizon: int, algo: str, seed: int, steps: int, settings: Sequence[str] = ()
 ) -> DeepConfig:
     """For an environment that was handed in."""
-    preset, given = _preset_of_any(name, algo, settings)
+    given = _given_for_any(name, algo, settings)
     if of_task := [key for key in given if key.startswith("task.")]:
         raise ConfigError(f"{of_task[0]}={given[of_task[0]]}: {name} is no task of ours; give it beside the env")
-    config = _resolve(DeepConfig, GymnasiumTask(name, horizon), algo, (seed,), steps, preset, given)
+    task, preset = GymnasiumTask(name, horizon), any_preset(algo, horizon)
+    config = _resolve(DeepConfig, task, algo, (seed,), steps, preset, given)
     assert isinstance(config, DeepConfig)
     return config
 
 
-def _preset_of_any(name: str, algo: str, settings: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """What all environments have that are not among our tasks, and the settings."""
-    if algo not in ANY_PRESETS:
-        raise ConfigError(f"algo={algo}: not made for any environment; give {' or '.join(ANY_PRESETS)}")
+def _given_for_any(name: str, algo: str, settings: Sequence[str]) -> dict[str, str]:
+    """The settings, checked, of an environment that is not among our tasks."""
+    if algo not in DEEP_PRESETS:
+        raise ConfigError(f"algo={algo}: not made for any environment; give {' or '.join(DEEP_PRESETS)}")
     given = split_settings(settings)
     if given.get("preset", "ours") == "paper":
         raise ConfigError(f"preset=paper: the paper has no table for {name}; leave it out")
-    return ANY_PRESETS[algo], given
+    return given
 
 
 def _resolve(

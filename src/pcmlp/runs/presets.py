@@ -121,8 +121,6 @@ _PAPER_MPPI: dict[str, Any] = {
 # Random play learns nothing, so its model is as small as can be.
 _DEEP_RANDOM: dict[str, Any] = {**_DEEP, "rounds": 1, "model.sizes": (8,), "model.steps": 1, "model.batch": 8}
 DEEP_PRESETS = {"pcmlp": _DEEP, "pcmlp-mppi": _DEEP_MPPI, "random": _DEEP_RANDOM}
-# Of an environment of anybody's: what it takes is not known, and an evaluation may take as long as learning.
-ANY_PRESETS = {algo: {**preset, "steps": 30_000, "eval_episodes": 20} for algo, preset in DEEP_PRESETS.items()}
 _SMALL_TASKS = ("mountain-car", "acrobot", "pendulum", "point-umaze")  # where planning at every step takes minutes
 DEEP_TASKS = (*_SMALL_TASKS, *MUJOCO_TASKS)
 # The paper's budget of samples and replay. An evaluation takes as long as learning.
@@ -164,6 +162,13 @@ PAPER_PRESETS = {
     **{("pcmlp-mppi", task): _PAPER_MPPI for task in _SMALL_TASKS},
     **{("pcmlp", task): _PAPER_DENSE for task in ("pendulum", *MUJOCO_TASKS)},
 }
+
+
+def any_preset(algo: str, horizon: int) -> dict[str, Any]:
+    """Of an environment of anybody's: what it takes is not known, and an evaluation may take as long as learning. An
+    iteration has an episode at least, and as many rounds for a sample as in our own tasks."""
+    rounds = {"rounds": min(max(2, horizon // 100), 20)} if algo == "pcmlp" else {}
+    return {**DEEP_PRESETS[algo], "steps": 30_000, "eval_episodes": 20, **rounds}
 
 
 def default_algorithm(task: str) -> str:

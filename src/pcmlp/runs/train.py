@@ -147,6 +147,7 @@ def hopeless(config: RunConfig, metrics: dict[str, np.ndarray]) -> dict[int, str
     for name, most, why in (
         ("model_skipped", getattr(config.model, "steps", np.inf), "no step of the model's fit could be taken"),
         ("covariance_skipped", 1, "the covariance could not take what was collected"),
+        ("outcome_skipped", 1, "the reward and the end could not be learned"),
     ):
         for seed, value in zip(config.seeds, metrics.get(name, ()), strict=False):
             if value >= most:

@@ -20,6 +20,7 @@ from pcmlp.types import Box, ConfigError, Space
 Samples = tuple[Array, Array, Array]  # states, actions, next states, each with a leading axis
 
 _EXAMPLES = 16
+_TOO_NEW = 3, 12  # of MuJoCo, with which gymnasium-robotics fails
 _TRIAL = 32  # steps of trying an environment out
 _SUPPORTED = "supported is a 1-D Box of floats"
 _DETERMINISM = ("check_reset_seed_determinism", "check_step_determinism")
@@ -125,6 +126,10 @@ def import_mujoco() -> Any:
         import mujoco
     except ImportError as error:
         raise ConfigError("mujoco is not installed; run pip install 'pcmlp[mujoco]'") from error
+    if tuple(int(part) for part in mujoco.__version__.split(".")[:2]) >= _TOO_NEW:
+        raise ConfigError(
+            f"mujoco {mujoco.__version__} is too new; run pip install 'mujoco<{_TOO_NEW[0]}.{_TOO_NEW[1]}'"
+        )
     return mujoco
 
 

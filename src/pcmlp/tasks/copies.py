@@ -4,6 +4,7 @@ An episode with a fault in it is spoilt: `step` says so, and the copy is made an
 Faults are counted, and too many of them end it with an `EnvironmentFault`.
 """
 
+import math
 import os
 import pickle
 import time
@@ -23,7 +24,7 @@ from pcmlp.workers import DIED, LOST, SHARED, Answer, Copies, Order, Workers
 
 _MOST = 128  # copies at a time: a simulator of a robot takes some megabytes
 _SAMPLES = 32  # steps of random play
-_LONG = 20.0  # seconds in an environment's steps after which starting processes for it is worth it
+_LONG = 10.0  # seconds in an environment's steps after which it is worth trying to step it elsewhere
 _MOST_WORKERS = 16
 _IN_A_ROW = 5  # faults of a lane, with no good episode between: it has then been made anew four times
 _NOBODY = (Answer(fault=LOST), None)
@@ -38,6 +39,11 @@ class Stepped(NamedTuple):
     terminated: np.ndarray
     truncated: np.ndarray
     spoilt: np.ndarray  # whether their episode is
+
+
+class Pace(NamedTuple):
+    seconds: float
+    steps: int
 
 
 class Environments:
@@ -61,6 +67,10 @@ class Environments:
         self._make = make
         self._copies = copies
         self._spare = spare
+        self._inside = copies
+        self._pace = Pace(0.0, 0)  # when it was last decided who steps them
+        self._slow = math.inf  # seconds of a step in this process
+        self._stepped = 0
         self._max_faults = max_faults
         self._sight = Sight(first.observation_space)
         self._begun: set[int] = set()  # lanes that ever had a copy
@@ -115,9 +125,8 @@ class Environments:
         environment's own random numbers go on. What fails is made anew and reset with another seed, or with the same
         one where it is `fixed`."""
         self._allow(lanes.size)
-        if self._spare is not None and seeds is not None and self.seconds > _LONG:
-            self._copies.close()
-            self._copies, self._spare, self._begun = self._spare(), None, set()
+        if seeds is not None:  # what was walked before does not matter: the copies may be others
+            self._choose_process()
         states = np.zeros((lanes.size, *self._sight.shape), np.float32)
         waiting: dict[int, int | None] = {}
         for lane in map(int, np.flatnonzero(lanes)):
@@ -183,6 +192,7 @@ class Environments:
     def close(self) -> None:
         """Ends workers and closes copies, but for an environment that was handed in; a later walk makes new ones."""
         self._copies.close()
+        self._inside.close()
 
     def _renew(self, lanes: list[int]) -> list[Answer]:
         answers = self._copies.ask([("make", lane, None) for lane in lanes])
@@ -197,6 +207,7 @@ class Environments:
         begun = time.perf_counter()
         given = self._copies.ask(orders)
         self.seconds += time.perf_counter() - begun
+        self._stepped += len(orders)
         seen, answers = self._sight.judged(what, given)
         return dict(zip(lanes, zip(answers, seen, strict=True), strict=True))
 
@@ -229,6 +240,25 @@ class Environments:
             why = f"failed {self.faults.total} times, with max_faults={self._max_faults}"
             raise too_many(self.first, self.faults, answer.fault, why, ", or give a larger max_faults")
 
+    def _choose_process(self) -> None:
+        """Once steps have taken long, they are tried in processes, and stay there if they are faster."""
+        if self._spare is None or self.seconds - self._pace.seconds < _LONG:
+            return
+        pace = Pace(self.seconds, self._stepped)
+        here = (pace.seconds - self._pace.seconds) / max(pace.steps - self._pace.steps, 1)
+        if isinstance(self._copies, Copies):
+            there = self._spare()
+            if there.ask([("make", 0, None)])[0].fault:  # what works here may not work there
+                there.close()
+                self._spare = None
+                return
+            self._inside, self._copies, self._slow = self._copies, there, here
+        else:
+            faster, slower = (self._inside, self._copies) if here > self._slow else (self._copies, self._inside)
+            slower.close()
+            self._copies, self._spare = faster, None
+        self._pace, self._begun = pace, set()
+
     def _another(self, lane: int) -> int:
         """A seed for a lane that has used its own."""
         seed, count = self._seeds.get(lane, (0, 0))
@@ -250,9 +280,14 @@ def _made(make: Callable[[], Any]) -> Any:
         raise ConfigError(f"environment: cannot be made: {type(error).__name__}: {first_line(error)}") from error
 
 
+def _cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _spare(first: Any, make: Callable[[], Any] | str, timeout: float) -> Callable[[], Workers] | None:
     """Processes for all cores, where there are some and what makes the environment can be sent to them."""
-    count = min(os.cpu_count() or 1, _MOST_WORKERS)
+    count = min(_cores(), _MOST_WORKERS)
     try:
         factory = _pickled(first, make, count)
     except ConfigError:

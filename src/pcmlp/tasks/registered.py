@@ -4,8 +4,11 @@ Its reward and termination may be given as functions in a file, `task.reward=FIL
 learned from samples. Its time limit is the horizon.
 """
 
+import dataclasses
 import difflib
+import hashlib
 import importlib.util
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -29,11 +32,14 @@ class GymnasiumTask:
     workers: int | None = None  # processes that step it; 0: none but this one; none: some where it takes long
     timeout: float = 60.0  # seconds that a step may take in a worker
     max_faults: int = 100  # what a run may survive
+    code_sha256: str | None = None  # of the files that those functions are in; none: those that are there
 
     def build(self) -> Task:
         from pcmlp.tasks.host import GymnasiumWorld  # Gymnasium's users alone wait for it
 
         gymnasium = import_gymnasium()
+        if self.code_sha256 not in (None, self._hash()):
+            raise ConfigError(f"{' '.join(self.code)}: not the code of this run any more; put back what was there")
         world = GymnasiumWorld.of(
             partial(gymnasium.make, self.id),
             reward=load_function("reward", self.reward),
@@ -45,6 +51,14 @@ class GymnasiumTask:
         )
         return Task(world)
 
+    def with_hash(self) -> "GymnasiumTask":
+        """Itself, for the code that is there now; a run that was made with another one is another run."""
+        return self if self.code_sha256 or not self.code else dataclasses.replace(self, code_sha256=self._hash())
+
+    def _hash(self) -> str:
+        files = [_file("reward", self.reward), _file("terminal", self.terminal)]
+        return hashlib.sha256(b"".join(file.read_bytes() for file in files if file is not None)).hexdigest()
+
     @property
     def code(self) -> list[str]:
         """The settings that name code."""
@@ -55,6 +69,11 @@ class GymnasiumTask:
 def time_limit(name: str) -> int | None:
     """That of a registered environment, which has to be there."""
     gymnasium = import_gymnasium()
+    if ":" in name:  # which Gymnasium takes for a module to import
+        raise ConfigError(
+            f"task={PREFIX}{name}: an environment in a module of yours; hand it to DeepPCMLP in Python, "
+            "or let your package register it with Gymnasium as a plugin"
+        )
     try:
         return gymnasium.spec(name).max_episode_steps
     except gymnasium.error.Error as error:
@@ -64,23 +83,31 @@ def time_limit(name: str) -> int | None:
         raise ConfigError(f"task={PREFIX}{name}: not registered with Gymnasium ({why}); {found}") from error
 
 
+def _file(kind: str, place: str | None) -> Path | None:
+    if place is None:
+        return None
+    file, _, name = place.rpartition(":")
+    if not file or not name:
+        raise ConfigError(f"task.{kind}={place}: not a place of a function; give it as FILE.py:NAME")
+    if not Path(file).is_file():
+        raise ConfigError(f"task.{kind}={place}: there is no file {file}; give FILE.py:NAME")
+    return Path(file)
+
+
 def load_function(kind: str, place: str | None) -> Callable[..., Any] | None:
     """NAME of FILE.py, which is imported for it; none of none."""
     if place is None:
         return None
-    file, _, name = place.rpartition(":")
-    path = Path(file)
-    if not file or not name:
-        raise ConfigError(f"task.{kind}={place}: not a place of a function; give it as FILE.py:NAME")
-    if not path.is_file():
-        raise ConfigError(f"task.{kind}={place}: there is no file {path}; give FILE.py:NAME")
+    path, name = _file(kind, place), place.rpartition(":")[2]
+    assert path is not None
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"task.{kind}={place}: {path} is not a Python file; give FILE.py:NAME")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # where its own classes look for it
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # whatever the user's code raises
+    except (Exception, SystemExit) as error:  # whatever the user's code raises
         raise ConfigError(
             f"task.{kind}={place}: {path} cannot be imported ({type(error).__name__}: {first_line(error)})"
         ) from error

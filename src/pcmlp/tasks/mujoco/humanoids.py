@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from pcmlp.tasks.mujoco.robot import Robot, after_hidden, build, effort, uniform_start
+from pcmlp.tasks.mujoco.robot import Robot, RobotTask, after_hidden, effort, uniform_start
 from pcmlp.types import Task
 
 _STANDING = partial(uniform_start, bound=0.01)
@@ -33,25 +33,19 @@ SLIM_HUMANOID = Robot("humanoid.xml", 0.003, 5, _STANDING, partial(after_hidden,
 
 
 @dataclass(frozen=True)
-class Humanoid:
+class Humanoid(RobotTask):
     """A humanoid in MuJoCo, paid for running upright and soft landing; a fall ends the episode. It sees forces too."""
 
-    horizon: int = 1000
-    workers: int | None = None  # processes that step robots; 0: none but this one; none: some where it takes long
-
     def build(self) -> Task:
-        return build(HUMANOID, humanoid_reward, humanoid_falls, self.horizon, self.workers)
+        return self.built(HUMANOID, humanoid_reward, humanoid_falls)
 
 
 @dataclass(frozen=True)
-class SlimHumanoid:
+class SlimHumanoid(RobotTask):
     """A humanoid in MuJoCo, paid for running upright; a fall ends the episode."""
 
-    horizon: int = 1000
-    workers: int | None = None
-
     def build(self) -> Task:
-        return build(SLIM_HUMANOID, slim_humanoid_reward, humanoid_falls, self.horizon, self.workers)
+        return self.built(SLIM_HUMANOID, slim_humanoid_reward, humanoid_falls)
 
 
 def slim_humanoid_reward(

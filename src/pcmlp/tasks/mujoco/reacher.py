@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from pcmlp.tasks.mujoco.robot import Robot, build, effort
+from pcmlp.tasks.mujoco.robot import Robot, RobotTask, effort
 from pcmlp.types import Task, never
 
 
@@ -34,14 +34,13 @@ REACHER = Robot("reacher.xml", 0.01, 2, start, observe, derived=True, hidden=0)
 
 
 @dataclass(frozen=True)
-class Reacher:
+class Reacher(RobotTask):
     """An arm of two links in MuJoCo, paid for having its tip close to a goal."""
 
     horizon: int = 50
-    workers: int | None = None  # processes that step robots; 0: none but this one; none: some where it takes long
 
     def build(self) -> Task:
-        return build(REACHER, reacher_reward, never, self.horizon, self.workers)
+        return self.built(REACHER, reacher_reward, never)
 
 
 def reacher_reward(

@@ -10,6 +10,7 @@ the imagination can pay what the world does. Starts are Gymnasium's.
 Nothing here needs MuJoCo before a task is built: it is an extra.
 """
 
+import abc
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +22,7 @@ from jaxtyping import Array, Float
 
 from pcmlp.tasks.checks import import_mujoco
 from pcmlp.tasks.host import GymnasiumWorld
-from pcmlp.types import ConfigError, Task
+from pcmlp.types import Task
 
 Start = Callable[[np.random.Generator, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
 
@@ -44,14 +45,32 @@ class Robot:
         return self.timestep * self.frame_skip
 
 
-def build(robot: Robot, reward: Callable, terminal: Callable, horizon: int, workers: int | None) -> Task:
-    import_mujoco()
-    from pcmlp.tasks.mujoco.simulator import Simulator
+@dataclass(frozen=True)
+class RobotTask(abc.ABC):
+    """What every task with a robot can be told."""
 
-    if workers is not None and workers < 0:
-        raise ConfigError(f"task.workers={workers}: give how many processes step the robots, or 0 for none but this")
-    simulator = partial(Simulator, robot)
-    return Task(GymnasiumWorld.of(simulator, reward=reward, terminal=terminal, horizon=horizon, workers=workers))
+    horizon: int = 1000
+    workers: int | None = None  # processes that step robots; 0: none but this one; none: some where that is faster
+    timeout: float = 60.0  # seconds that a step may take in a worker
+    max_faults: int = 100  # such as divergences, that a run may survive
+
+    @abc.abstractmethod
+    def build(self) -> Task: ...
+
+    def built(self, robot: Robot, reward: Callable, terminal: Callable) -> Task:
+        import_mujoco()
+        from pcmlp.tasks.mujoco.simulator import Simulator
+
+        world = GymnasiumWorld.of(
+            partial(Simulator, robot),
+            reward=reward,
+            terminal=terminal,
+            horizon=self.horizon,
+            workers=self.workers,
+            timeout=self.timeout,
+            max_faults=self.max_faults,
+        )
+        return Task(world)
 
 
 def after_hidden(data: Any, hidden: int) -> np.ndarray:
@@ -76,4 +95,4 @@ def effort(action: Float[Array, " a"], most: float = 1.0) -> Float[Array, ""]:
     return jnp.sum(jnp.clip(action, -most, most) ** 2)
 
 
-__all__ = ["Robot", "after_hidden", "build", "effort", "pushed_start", "uniform_start"]
+__all__ = ["Robot", "RobotTask", "after_hidden", "effort", "pushed_start", "uniform_start"]

@@ -13,7 +13,7 @@ from functools import partial
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from pcmlp.tasks.mujoco.robot import Robot, after_hidden, build, effort, pushed_start, uniform_start
+from pcmlp.tasks.mujoco.robot import Robot, RobotTask, after_hidden, effort, pushed_start, uniform_start
 from pcmlp.types import Task, never
 
 _PLANAR = partial(after_hidden, hidden=1)
@@ -26,14 +26,11 @@ ANT = Robot("ant.xml", 0.01, 5, pushed_start, partial(after_hidden, hidden=2), h
 
 
 @dataclass(frozen=True)
-class HalfCheetah:
+class HalfCheetah(RobotTask):
     """A planar cheetah of two legs in MuJoCo, paid for running."""
 
-    horizon: int = 1000
-    workers: int | None = None  # processes that step robots; 0: none but this one; none: some where it takes long
-
     def build(self) -> Task:
-        return build(HALF_CHEETAH, half_cheetah_reward, never, self.horizon, self.workers)
+        return self.built(HALF_CHEETAH, half_cheetah_reward, never)
 
 
 def half_cheetah_reward(
@@ -43,14 +40,11 @@ def half_cheetah_reward(
 
 
 @dataclass(frozen=True)
-class Hopper:
+class Hopper(RobotTask):
     """A planar leg in MuJoCo, paid for hopping forward; a fall ends the episode."""
 
-    horizon: int = 1000
-    workers: int | None = None
-
     def build(self) -> Task:
-        return build(HOPPER, hopper_reward, hopper_falls, self.horizon, self.workers)
+        return self.built(HOPPER, hopper_reward, hopper_falls)
 
 
 def hopper_reward(
@@ -67,14 +61,11 @@ def hopper_falls(
 
 
 @dataclass(frozen=True)
-class Walker2d:
+class Walker2d(RobotTask):
     """Two planar legs in MuJoCo, paid for walking forward; a fall ends the episode."""
 
-    horizon: int = 1000
-    workers: int | None = None
-
     def build(self) -> Task:
-        return build(WALKER2D, walker2d_reward, walker2d_falls, self.horizon, self.workers)
+        return self.built(WALKER2D, walker2d_reward, walker2d_falls)
 
 
 def walker2d_reward(
@@ -91,14 +82,11 @@ def walker2d_falls(
 
 
 @dataclass(frozen=True)
-class Ant:
+class Ant(RobotTask):
     """A body on four legs in MuJoCo, paid for running."""
 
-    horizon: int = 1000
-    workers: int | None = None
-
     def build(self) -> Task:
-        return build(ANT, ant_reward, never, self.horizon, self.workers)
+        return self.built(ANT, ant_reward, never)
 
 
 def ant_reward(

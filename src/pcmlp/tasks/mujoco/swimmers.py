@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Float
 
-from pcmlp.tasks.mujoco.robot import Robot, after_hidden, build, effort, uniform_start
+from pcmlp.tasks.mujoco.robot import Robot, RobotTask, after_hidden, effort, uniform_start
 from pcmlp.types import Task, never
 
 _START = partial(uniform_start, bound=0.1)
@@ -35,14 +35,11 @@ SWIMMER_V0 = Robot("swimmer.xml", 0.01, 4, _START, partial(after_hidden, hidden=
 
 
 @dataclass(frozen=True)
-class Swimmer:
+class Swimmer(RobotTask):
     """Three links in a viscous fluid in MuJoCo, paid for the velocity of their tip."""
 
-    horizon: int = 1000
-    workers: int | None = None  # processes that step robots; 0: none but this one; none: some where it takes long
-
     def build(self) -> Task:
-        return build(SWIMMER, swimmer_reward, never, self.horizon, self.workers)
+        return self.built(SWIMMER, swimmer_reward, never)
 
 
 def swimmer_reward(
@@ -52,14 +49,11 @@ def swimmer_reward(
 
 
 @dataclass(frozen=True)
-class SwimmerV0:
+class SwimmerV0(RobotTask):
     """Three links in a viscous fluid in MuJoCo, paid for the velocity of a point behind the first."""
 
-    horizon: int = 1000
-    workers: int | None = None
-
     def build(self) -> Task:
-        return build(SWIMMER_V0, swimmer_v0_reward, never, self.horizon, self.workers)
+        return self.built(SWIMMER_V0, swimmer_v0_reward, never)
 
 
 def swimmer_v0_reward(
