@@ -354,7 +354,7 @@ def test_a_task_of_the_same_name_and_another_shape(saved):
 def test_what_is_saved_can_be_read(saved):
     with safe_open(saved, "numpy") as file:
         about = file.metadata()
-        assert "model.net.weights[0]" in set(file.keys())
+        assert "model.dynamics.net.weights[0]" in set(file.keys())
     config = json.loads(about["config"])
     assert config["task"] == {"name": "gym:Cart", "id": "Cart", "horizon": HORIZON}
     assert config["model"]["sizes"] == [16, 16]

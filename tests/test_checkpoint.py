@@ -288,11 +288,34 @@ def test_a_checkpoint_of_another_run_is_refused(cut):
 @pytest.mark.fault("metrics.csv or the episode log ends before the checkpoint", "refused by name")
 def test_a_run_whose_rows_or_episodes_are_gone_is_refused(cut):
     log_path(cut / "episodes").rename(cut / "log")
-    refused(lock(), cut, "episodes/log: ends before iteration 17")
+    refused(lock(), cut, "episodes/log: truncated or edited before iteration 17 of the checkpoint; give another --out")
     (cut / "log").rename(log_path(cut / "episodes"))
     lines = (cut / "metrics.csv").read_text().splitlines()
     (cut / "metrics.csv").write_text("\n".join(lines[:-1]) + "\n")
     refused(lock(), cut, "metrics.csv: ends before iteration 17")
+
+
+@pytest.mark.fault(
+    "an episode log that was edited, truncated, or is another run's", "refused, an older checkpoint offered"
+)
+def test_a_log_that_is_not_as_it_was_is_refused(cut):
+    path = log_path(cut / "episodes")
+    whole, facts = path.read_bytes(), checkpoint.read_facts(cut / "checkpoint", 16)
+    offered = "remove .*/000017 to go on from iteration 16"
+    for changed, line in (
+        (whole[: facts.log_bytes], offered),
+        (
+            whole[: facts.log_bytes + 40] + bytes([whole[facts.log_bytes + 40] ^ 1]) + whole[facts.log_bytes + 41 :],
+            offered,
+        ),
+        (bytes([whole[0] ^ 1]) + whole[1:], "give another --out"),
+        (whole[:-1], offered),
+        (b"", "give another --out"),
+    ):
+        path.write_bytes(changed)
+        refused(lock(), cut, f"episodes/log: truncated or edited before iteration 17 of the checkpoint; {line}")
+    path.write_bytes(whole)
+    run(lock(), cut, resume=True)
 
 
 def test_other_versions_are_said(cut):

@@ -23,7 +23,9 @@ from pcmlp.runs.train import train
 from pcmlp.types import ConfigError
 
 SOURCE = Path(pcmlp.__file__).parent
-FORBIDDEN = re.compile(r"\b(pickle|cloudpickle|dill|joblib|marshal|shelve)\b|\b(eval|exec|compile)\(|allow_pickle=True")
+FORBIDDEN = re.compile(
+    r"\b(pickle|cloudpickle|dill|joblib|marshal|shelve)\b|\b(eval|exec|compile)\(|allow_pickle=True|exec_module|import_module"
+)
 
 
 def test_nothing_in_the_source_executes_a_file():
@@ -34,7 +36,8 @@ def test_nothing_in_the_source_executes_a_file():
         for line in file.read_text().splitlines()
         if FORBIDDEN.search(line.split("#")[0]) and not line.lstrip().startswith(('"""', "#"))
     ]
-    allowed = [line for line in found if line.startswith(("workers.py", "tasks/copies.py"))]
+    # A file of functions that a user names, which is not imported for a run's sake unless the user says so.
+    allowed = [line for line in found if line.startswith(("workers.py", "tasks/copies.py", "tasks/registered.py"))]
     assert sorted(set(found) - set(allowed)) == []
     assert FORBIDDEN.search("np.load(x, allow_pickle=True)")
     assert FORBIDDEN.search("import pickle")
@@ -98,7 +101,7 @@ def test_other_files_that_are_pickles(cut, tmp_path, capsys):
     with pytest.raises(ConfigError, match="not the policy of this version"):
         load_policies(cut)
     log_path(cut / "episodes").write_bytes(bomb)
-    with pytest.raises(ConfigError, match="episodes/log: ends before iteration 3"):
+    with pytest.raises(ConfigError, match="episodes/log: truncated or edited"):
         train(config(), cut, resume=True)
     np.save(tmp_path / "bomb.npy", np.array([Bomb(tmp_path / "boom")], dtype=object), allow_pickle=True)
     assert main(["train", "low-rank", "--set", f"task.upsilon={tmp_path / 'bomb.npy'}"]) == 2

@@ -94,6 +94,34 @@ def test_the_run_is_evaluated_and_its_configuration_comes_back(run, capsys):
     assert from_json(to_json(config)) == config
 
 
+def test_an_agent_of_such_a_name_is_the_environments_and_its_file_brings_no_code(functions, tmp_path, tiny_trpo):
+    from safetensors.numpy import load_file, save_file
+
+    from pcmlp import agent as agents
+
+    agent = agents.DeepPCMLP(NAME, settings=tiny_trpo)
+    assert agent.config.task_name == NAME
+    assert agent.world.mdp.reward is unknown
+    agent.learn(20)
+    agent.save(tmp_path / "agent.safetensors")
+    arrays = load_file(tmp_path / "agent.safetensors")
+    config = json.loads(to_json(agent.config))
+    config["task"]["reward"] = f"{functions}:reward"
+    about = {"format": agents._FORMAT, "config": json.dumps(config), "iteration": "1"}
+    save_file(arrays, tmp_path / "forged.safetensors", {**about, "sha256": agents._sha256(about, arrays)})
+    assert agents.DeepPCMLP.load(tmp_path / "forged.safetensors", NAME).iteration == 1
+    assert not (tmp_path / "imported").exists()
+    assert agents.DeepPCMLP(NAME, reward=lambda s, a, n: n[0], settings=tiny_trpo).world.mdp.reward is not unknown
+
+
+def test_other_code_is_another_run(functions):
+    before = resolve(NAME, settings=(f"task.reward={functions}:reward",))
+    functions.write_text(functions.read_text().replace("2.0", "3.0"))
+    assert resolve(NAME, settings=(f"task.reward={functions}:reward",)) != before
+    with pytest.raises(ConfigError, match="not the code of this run any more"):
+        build_task(before)
+
+
 def test_the_time_limit_is_the_horizon():
     assert resolve(NAME).task.horizon == 10
     assert resolve(NAME, settings=("task.horizon=5",)).task.horizon == 5
@@ -129,6 +157,7 @@ def test_code_that_a_run_names_is_imported_only_if_trusted(functions, tmp_path, 
     [
         ("gym:InvertedPendulm-v5", "InvertedPendulum-v5"),
         ("gym:", "not registered"),
+        ("gym:my_module:Foo-v0", "an environment in a module of yours"),
         ("gym:pcmlp-test/Endless-v0", "has no time limit; give the steps of an episode, task.horizon=INT"),
         ("gym:CartPole-v1", "its action space is Discrete"),
         ("gym:pcmlp-test/Free-v0", "finite bounds"),

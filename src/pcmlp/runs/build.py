@@ -131,7 +131,7 @@ def build_task(config: RunConfig) -> Task:
         return config.task.build()
     except (TypeError, ValueError) as error:  # a ConfigError, or an array of the wrong kind in a user's file
         line = str(error).splitlines()[0]
-        named = isinstance(error, ConfigError) and line.startswith("task.")
+        named = isinstance(error, ConfigError) and line.startswith(("task.", "environment", "horizon="))
         raise ConfigError(line if named else f"{_shown('task', config.task)}: {line}") from error
 
 

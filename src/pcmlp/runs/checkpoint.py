@@ -42,6 +42,8 @@ class Facts:
     compile_s: float
     save_s: float  # of those before it
     judged_episodes: int
+    log_bytes: int  # of `episodes/log`, which the learner is made whole from
+    log_sha256: str
     device: str
     versions: dict[str, str]
 

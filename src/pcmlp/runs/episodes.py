@@ -4,9 +4,10 @@
     payload = a safetensors file: the arrays of `Transitions`, [seeds, rows, ...], the iteration and seeds as metadata
 
 A run may be cut off in the middle of a record, so reading stops at the first one that is not whole, and writing
-starts over from there.
+starts over from there. What a checkpoint relies on is told by `Extent`: a replay is rebuilt from it.
 """
 
+import hashlib
 import json
 import os
 import struct
@@ -14,7 +15,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import jax
 import numpy as np
@@ -24,6 +25,7 @@ from pcmlp.runs.durable import room_for
 from pcmlp.types import Transitions
 
 _MAGIC = b"PCEP"
+_PART = 2**24  # bytes that are read at a time
 _HEADER = struct.Struct("<4sQI")
 _FIELDS = ("state", "action", "reward", "next_state", "terminal", "last", "valid")  # those of `Transitions`
 
@@ -37,6 +39,13 @@ class Record:
     arrays: dict[str, np.ndarray]  # the fields of `Transitions`, each [seeds, rows, ...]
 
 
+class Extent(NamedTuple):
+    """The log up to some point, so that whatever was changed before it shows."""
+
+    size: int  # bytes
+    sha256: str
+
+
 class EpisodeLog:
     """The writer; a context manager."""
 
@@ -45,24 +54,40 @@ class EpisodeLog:
         self._folder = folder
         path = log_path(folder)
         whole = _whole_length(path) if path.exists() else 0
+        self._size, self._hash = whole, _hash_of(path, whole) if whole else hashlib.sha256()
         self._file = path.open("ab", buffering=0)  # what a full disk has refused must not be tried again at closing
         self._file.truncate(whole)
+
+    @property
+    def extent(self) -> Extent:
+        return Extent(self._size, self._hash.hexdigest())
 
     def append(self, iteration: int, seeds: Sequence[int], rows: object) -> None:
         """`rows` is a `Transitions` with a leading axis of seeds."""
         arrays = {name: np.asarray(getattr(rows, name), order="C") for name in _FIELDS}
         payload = save(arrays, {"iteration": str(iteration), "seeds": " ".join(map(str, seeds))})
         with room_for(f"the episodes of iteration {iteration}", self._folder, len(payload)):
-            record = memoryview(_HEADER.pack(_MAGIC, len(payload), zlib.crc32(payload)) + payload)
-            while record:  # a disk that is nearly full takes a part
-                record = record[self._file.write(record) :]
+            record = _HEADER.pack(_MAGIC, len(payload), zlib.crc32(payload)) + payload
+            left = memoryview(record)
+            while left:  # a disk that is nearly full takes a part
+                left = left[self._file.write(left) :]
             os.fsync(self._file.fileno())
+        self._size += len(record)
+        self._hash.update(record)
 
     def __enter__(self) -> "EpisodeLog":
         return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
+
+
+def is_as_it_was(folder: Path, extent: Extent) -> bool:
+    """Whether the log still begins with what it had then."""
+    path = log_path(folder)
+    if not path.exists() or path.stat().st_size < extent.size:
+        return False
+    return _hash_of(path, extent.size).hexdigest() == extent.sha256
 
 
 def log_path(folder: Path) -> Path:
@@ -100,15 +125,6 @@ def cut(folder: Path, iteration: int) -> None:
         file.truncate(kept)
 
 
-def last_iteration(folder: Path) -> int:
-    """The last one with a whole record, 0 where nothing is logged."""
-    path = log_path(folder)
-    if not path.exists():
-        return 0
-    with path.open("rb") as file:
-        return max((int(_metadata(payload)["iteration"]) for payload in _payloads(file)), default=0)
-
-
 def _payloads(file: BinaryIO) -> Iterator[bytes]:
     size = file.seek(0, 2)
     file.seek(0)
@@ -125,6 +141,15 @@ def _payloads(file: BinaryIO) -> Iterator[bytes]:
 def _whole_length(path: Path) -> int:
     with path.open("rb") as file:
         return sum(_HEADER.size + len(payload) for payload in _payloads(file))
+
+
+def _hash_of(path: Path, size: int) -> "hashlib._Hash":
+    hashed = hashlib.sha256()
+    with path.open("rb") as file:
+        while size > 0 and (part := file.read(min(size, _PART))):
+            hashed.update(part)
+            size -= len(part)
+    return hashed
 
 
 def _metadata(payload: bytes) -> dict[str, str]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from pcmlp.runs.build import build_task
 from pcmlp.runs.config import RunConfig, load_config
+from pcmlp.runs.durable import check_own
 from pcmlp.runs.episodes import Record, log_path, read
 from pcmlp.runs.folder import RunFolder, read_summary
 from pcmlp.tasks.registered import GymnasiumTask
@@ -45,6 +46,7 @@ def export(run: Path, name: str) -> Any:
     if isinstance(config.task, GymnasiumTask):  # the log has its rewards: no code that a file names is needed
         config = dataclasses.replace(config, task=dataclasses.replace(config.task, reward=None, terminal=None))
     world = build_task(config).world
+    check_own(log_path(RunFolder(run).episodes), run)
     episodes = [episode for record in read(RunFolder(run).episodes) for episode in episodes_of(record, world.actions)]
     check_episodes(episodes, world.states, run)
     return write(name, episodes, config, world.states, world.actions, made_by(run))
@@ -136,9 +138,11 @@ def write(
             )
         dataset.storage.update_metadata(facts)
         dataset.storage.update_episode_metadata({"iteration": episode.iteration} for episode in episodes)
-    except (FileExistsError, ValueError) as error:  # another process was as quick: the place is its own
+    except FileExistsError as error:  # another process was as quick: the place is its own
         raise ConfigError(f"--minari {name}: {error}") from error
     except BaseException as error:
+        if isinstance(error, ValueError) and "already exists" in str(error):  # the same, in Minari's words
+            raise ConfigError(f"--minari {name}: {error}") from error
         shutil.rmtree(place, ignore_errors=True)  # half a dataset would be loaded as if it were whole
         if isinstance(error, OSError):
             raise unwritable(name, error.strerror or error) from error

@@ -16,7 +16,7 @@ from pcmlp.runs import checkpoint
 from pcmlp.runs.checkpoint import Checkpoint
 from pcmlp.runs.config import RunConfig, to_json
 from pcmlp.runs.durable import check_own
-from pcmlp.runs.episodes import last_iteration, read, rows_of
+from pcmlp.runs.episodes import Extent, is_as_it_was, read, rows_of
 from pcmlp.runs.folder import RunFolder, read_config, read_summary
 from pcmlp.types import AbstractAlgorithm, ConfigError
 
@@ -72,15 +72,33 @@ def left_off(config: RunConfig, algo: AbstractAlgorithm, keys: Key[Array, " seed
         raise
     except ValueError as error:
         raise ConfigError(_misfit(config, run, str(error))) from error
-    for file, enough in (
-        ("metrics.csv", len(RunFolder(run).rows_through(n)) == (n + 1) * len(config.seeds)),
-        ("episodes/log", last_iteration(run / "episodes") >= n),
-    ):
+    for file in ("metrics.csv", "episodes/log"):
         check_own(run / file, run)
-        if not enough:
-            raise ConfigError(f"{run}/{file}: ends before iteration {n} of the checkpoint; give another --out")
+    if len(RunFolder(run).rows_through(n)) != (n + 1) * len(config.seeds):
+        raise ConfigError(f"{run}/metrics.csv: ends before iteration {n} of the checkpoint; give another --out")
+    _check_log(run, folder, found)
     walked = (rows_of(record) for record in read(run / "episodes") if record.iteration <= n)
     return Checkpoint(algo.refilled(point.learner, walked), point.facts)
+
+
+def _check_log(run: Path, folder: Path, found: list[int]) -> None:
+    """That the log is the one that the newest checkpoint was made with; if not, which of the others it still serves."""
+    serves = (n for n in reversed(found) if is_as_it_was(run / "episodes", _extent(checkpoint.read_facts(folder, n))))
+    newest = next(serves, None)
+    if newest == found[-1]:
+        return
+    if newest is None:
+        remedy = "give another --out"
+    else:
+        later = " ".join(f"{folder}/{n:06d}" for n in found if n > newest)
+        remedy = f"remove {later} to go on from iteration {newest}"
+    raise ConfigError(
+        f"{run}/episodes/log: truncated or edited before iteration {found[-1]} of the checkpoint; {remedy}"
+    )
+
+
+def _extent(facts: checkpoint.Facts) -> Extent:
+    return Extent(facts.log_bytes, facts.log_sha256)
 
 
 def _misfit(config: RunConfig, run: Path, error: str) -> str:

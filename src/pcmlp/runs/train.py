@@ -21,7 +21,7 @@ from pcmlp.runs import checkpoint
 from pcmlp.runs.build import build
 from pcmlp.runs.checkpoint import Checkpoint, Facts, fingerprint
 from pcmlp.runs.config import RunConfig, to_json
-from pcmlp.runs.episodes import EpisodeLog, cut
+from pcmlp.runs.episodes import EpisodeLog, Extent, cut
 from pcmlp.runs.evaluate import Judge, evaluation_keys, scores
 from pcmlp.runs.folder import Row, RunFolder, as_read, check_free, read_summary
 from pcmlp.runs.interrupt import stop_when_asked
@@ -237,7 +237,7 @@ class Run:
             measured = {name: np.asarray(values) for name, values in metrics.items()}
             self.record(n, measured, progress)
             began = time.perf_counter()
-            checkpoint.save(self.folder.checkpoint, self.algo.lightened(learner), self.facts(n))
+            checkpoint.save(self.folder.checkpoint, self.algo.lightened(learner), self.facts(n, log.extent))
             self._saving += time.perf_counter() - began
             self.done = n
             self.check_recovers(measured)
@@ -263,7 +263,7 @@ class Run:
                     "that are huge or no numbers, or give a smaller model.rate; all that was good is saved"
                 )
 
-    def facts(self, n: int) -> Facts:
+    def facts(self, n: int, log: Extent) -> Facts:
         last = [row["eval_return_mean"] for row in self.rows if row["iteration"] == n]
         return Facts(
             iteration=n,
@@ -276,6 +276,8 @@ class Run:
             compile_s=round(self.compile_s, 3),
             save_s=round(self.save_s, 3),
             judged_episodes=self.judged_episodes,
+            log_bytes=log.size,
+            log_sha256=log.sha256,
             device=device(),
             versions=versions(),
         )

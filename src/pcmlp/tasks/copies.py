@@ -8,6 +8,7 @@ import math
 import os
 import pickle
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
@@ -273,7 +274,8 @@ def another_seed(*numbers: int) -> int:
 def _made(make: Callable[[], Any]) -> Any:
     gymnasium = import_gymnasium()
     try:
-        return make()
+        with warnings.catch_warnings(action="ignore"):  # such as that there is a newer version of it
+            return make()
     except gymnasium.error.Error as error:
         raise ConfigError(f"environment: cannot be made: {first_line(error)}") from error
     except Exception as error:  # of the environment

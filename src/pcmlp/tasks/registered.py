@@ -23,7 +23,7 @@ PREFIX = "gym:"
 
 @dataclass(frozen=True)
 class GymnasiumTask:
-    """Any registered Gymnasium environment with vectors for observations and actions"""
+    """Any registered Gymnasium environment with vectors for observations and actions."""
 
     id: str
     horizon: int
