@@ -2,6 +2,9 @@
 
 import io
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -189,3 +192,13 @@ def test_a_file_that_cannot_be_imported(tmp_path):
     broken.write_text("import nothing_of_this_name\n")
     with pytest.raises(ConfigError, match="cannot be imported .ModuleNotFoundError"):
         build_task(resolve(NAME, settings=(f"task.reward={broken}:reward",)))
+
+
+@pytest.mark.slow
+def test_the_page_on_your_own_environment(tmp_path):
+    """Its last program, as a reader would run it."""
+    page = (Path(__file__).parents[1] / "docs" / "your-environment.md").read_text()
+    program = tmp_path / "cart.py"
+    program.write_text(page.split("```python\n")[-1].split("```")[0])
+    run = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=600)
+    assert run.stdout.splitlines()[-1] == "(10.0, 0.0)", run.stderr
