@@ -288,7 +288,7 @@ def test_faults_while_it_is_tried_out(tmp_path, monkeypatch):
     monkeypatch.setattr(Environments, "sample", armed)
     world = make_world(tmp_path)
     assert world.faults.kinds == {"not finite": 1, "raised": 1}
-    assert np.isfinite(world.mdp.initial.pool).all()
+    assert np.isfinite(world.mdp.initial.states).all()
 
 
 def test_an_environment_that_nothing_makes_again_is_reset(tmp_path):
@@ -372,7 +372,7 @@ def within_10_s(happens):
 
 
 def processes(world):
-    return [process.pid for process, _ in world.environments._copies._running.values()]
+    return [process.pid for process, _ in world.environments.steppers.now._running.values()]
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from pcmlp.imagine import as_learned, no_reward
+from pcmlp.imagine import as_learned, no_reward, unknowns
 from pcmlp.models.neural import DrawNeural, Fitting
-from pcmlp.models.outcome import DrawWithOutcome, Outcome, learned_outcomes
+from pcmlp.models.outcome import DrawWithOutcome, Outcome
 from pcmlp.replay import Replay
 from pcmlp.types import MDP, Transitions, never, unknown
 
@@ -101,7 +101,7 @@ def test_only_what_is_unknown_is_learned():
         (no_reward, never, []),
     ):
         world = MDP(never, never, known_reward, known_end, 10)
-        assert learned_outcomes(world) == names
+        assert unknowns(world) == names
         mdp = as_learned(world, model)
         assert (mdp.reward is no_reward) == (known_reward is no_reward)
         assert (mdp.terminal is never) == (known_end is never)

@@ -20,7 +20,7 @@ from pcmlp.cli import main
 from pcmlp.runs.build import build
 from pcmlp.runs.config import resolve
 from pcmlp.runs.folder import read_metrics
-from pcmlp.tasks import copies
+from pcmlp.tasks import copies, steppers
 from pcmlp.tasks.mujoco import MUJOCO_TASKS, ROBOTS
 from pcmlp.tasks.mujoco.simulator import Simulator, load_model
 from pcmlp.types import ConfigError
@@ -217,7 +217,7 @@ def test_what_makes_a_simulator_can_be_sent_to_a_process(name):
 
 def test_workers_walk_what_one_process_does(monkeypatch):
     """Those that were asked for, and those that take over where it takes long."""
-    monkeypatch.setattr(copies, "_cores", lambda: 2)
+    monkeypatch.setattr(copies, "most_workers", lambda: 2)
     alone, apart, later = (MUJOCO_TASKS["swimmer"](horizon=10, workers=w).build().world for w in (0, 2, None))
     policies = jax.tree.map(lambda x: jnp.stack([x, x]), UniformPolicy(alone.actions))
 
@@ -226,12 +226,12 @@ def test_workers_walk_what_one_process_does(monkeypatch):
 
     try:
         ours, theirs, before = map(walked, (alone, apart, later))
-        assert later.environments.workers == 0
-        monkeypatch.setattr(copies, "_LONG", 0.0)
+        assert later.environments.steppers.workers == 0
+        monkeypatch.setattr(steppers, "_LONG", 0.0)
         after = walked(later)
-        assert later.environments.workers == 2
+        assert later.environments.steppers.workers == 2
         settled = walked(later)  # where it is faster
-        assert later.environments.workers in (0, 2)
+        assert later.environments.steppers.workers in (0, 2)
         assert later.environments.faults.restarts == 0
     finally:
         apart.close()

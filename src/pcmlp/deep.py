@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 
 from pcmlp.bonus import EllipticalBonus, add_moment, elliptical_bonus, information_gain, second_moment
 from pcmlp.framework import example_row
-from pcmlp.imagine import BoundedBonus, as_learned, grounded, imagine, no_bonus, reward_free
+from pcmlp.imagine import BoundedBonus, as_learned, bounds, grounded, imagine, no_bonus, reward_free, widened
 from pcmlp.replay import Replay, numbers_only
 from pcmlp.types import (
     MDP,
@@ -290,24 +290,6 @@ def imagined_starts(key: Key[Array, ""], algo: Deep, replay: Replay) -> Float[Ar
     been = replay.windows(row_key, _STARTS, 1).state[:, 0]
     own = jax.vmap(algo.world.mdp.initial)(jr.split(world_key, _STARTS))
     return jnp.where(jr.uniform(coin_key, (_STARTS, 1)) < algo.replay_starts, been, own)
-
-
-def bounds(states: Box, seen: Box, margin: Number) -> Box:
-    """Where imagined states may be: in the observation space, and not further than `margin` ranges from what was
-    seen, if anything was."""
-    known = seen.low <= seen.high
-    seen = Box(jnp.where(known, seen.low, states.low), jnp.where(known, seen.high, states.high))
-    width = seen.high - seen.low
-    room = jnp.where(jnp.isfinite(width), margin * width, jnp.inf)  # 0 times no bound would be no number
-    return Box(jnp.maximum(states.low, seen.low - room), jnp.minimum(states.high, seen.high + room))
-
-
-def widened(seen: Box, samples: Transitions) -> Box:
-    both = jnp.concatenate([samples.state, samples.next_state])
-    valid = jnp.concatenate([samples.valid, samples.valid])[:, None]
-    low = jnp.min(jnp.where(valid, both, jnp.inf), axis=0)
-    high = jnp.max(jnp.where(valid, both, -jnp.inf), axis=0)
-    return Box(jnp.minimum(seen.low, low), jnp.maximum(seen.high, high))
 
 
 def done(algo: Deep, samples: Transitions) -> Transitions:

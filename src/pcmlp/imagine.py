@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-from pcmlp.types import MDP, Action, Box, State, unknown
+from pcmlp.types import MDP, Action, Box, State, Transitions, unknown
 
 
 class OptimisticReward(eqx.Module):
@@ -44,6 +44,12 @@ def imagine(world: MDP, model: Callable, bonus: Callable) -> MDP:
         terminal=world.terminal,
         horizon=world.horizon,
     )
+
+
+def unknowns(world: MDP) -> list[str]:
+    """What has to be learned of the world besides its dynamics."""
+    functions = {"reward": world.reward, "termination": world.terminal}
+    return [name for name, function in functions.items() if function is unknown]
 
 
 def as_learned(world: MDP, model: Callable) -> MDP:
@@ -97,6 +103,24 @@ def grounded(imagined: MDP, bounds: Box, actions: Box, starts: Float[Array, "n s
         terminal=imagined.terminal,
         horizon=imagined.horizon,
     )
+
+
+def bounds(states: Box, seen: Box, margin: float | Float[Array, ""]) -> Box:
+    """Where imagined states may be: in the observation space, and not further than `margin` ranges from what was
+    seen, if anything was."""
+    known = seen.low <= seen.high
+    seen = Box(jnp.where(known, seen.low, states.low), jnp.where(known, seen.high, states.high))
+    width = seen.high - seen.low
+    room = jnp.where(jnp.isfinite(width), margin * width, jnp.inf)  # 0 times no bound would be no number
+    return Box(jnp.maximum(states.low, seen.low - room), jnp.minimum(states.high, seen.high + room))
+
+
+def widened(seen: Box, samples: Transitions) -> Box:
+    both = jnp.concatenate([samples.state, samples.next_state])
+    valid = jnp.concatenate([samples.valid, samples.valid])[:, None]
+    low = jnp.min(jnp.where(valid, both, jnp.inf), axis=0)
+    high = jnp.max(jnp.where(valid, both, -jnp.inf), axis=0)
+    return Box(jnp.minimum(seen.low, low), jnp.maximum(seen.high, high))
 
 
 def no_bonus(state: State, action: Action) -> Float[Array, ""]:

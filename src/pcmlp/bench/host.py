@@ -32,11 +32,11 @@ def host_seconds(config: RunConfig) -> dict[str, float | int | str]:
     learner = algo.iterate(keys, algo.start(keys), 1).learner  # compiles
     jax.block_until_ready(learner.env_steps)
 
-    before, begun = world.environments.seconds, time.perf_counter()
+    before, begun = world.environments.steppers.seconds, time.perf_counter()
     draws = jax.vmap(lambda key: jr.fold_in(key, 2))(keys)
     samples, _ = world.collect(draws, learner.policy, config.samples_per_policy or 1)
     jax.block_until_ready(samples.reward)
-    collect_s, physics_s = time.perf_counter() - begun, world.environments.seconds - before
+    collect_s, physics_s = time.perf_counter() - begun, world.environments.steppers.seconds - before
     whole_s = time_of(lambda: algo.iterate(keys, learner, 2).metrics)
     world.close()
     return {

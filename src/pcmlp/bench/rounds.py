@@ -13,9 +13,9 @@ from jaxtyping import Array, Float, Key
 from pcmlp.bench.clock import compiled, times_of
 from pcmlp.bench.sizes import Sizes
 from pcmlp.bonus import EllipticalBonus, elliptical_bonus, second_moment
-from pcmlp.deep import Deep, DeepLearner, imagination, imagined_starts, one_round, over_seeds, widened
+from pcmlp.deep import Deep, DeepLearner, imagination, imagined_starts, one_round, over_seeds
 from pcmlp.features import DrawRandomNetwork
-from pcmlp.imagine import no_bonus
+from pcmlp.imagine import no_bonus, widened
 from pcmlp.models import DrawNeural, Fitting, Neural
 from pcmlp.planners import TRPO
 from pcmlp.planners.trpo import ActorCritic, advantages

@@ -4,7 +4,7 @@ from pcmlp.models.ensemble import Ensemble
 from pcmlp.models.knr import KNR
 from pcmlp.models.linear_mdp import LinearMDP
 from pcmlp.models.neural import DrawNeural, Fitting, Neural
-from pcmlp.models.outcome import DrawWithOutcome, learned_outcomes
+from pcmlp.models.outcome import DrawWithOutcome
 from pcmlp.models.tabular import Tabular
 
 __all__ = [
@@ -16,5 +16,4 @@ __all__ = [
     "LinearMDP",
     "Neural",
     "Tabular",
-    "learned_outcomes",
 ]

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 from pcmlp.models.neural import DrawNeural, Fitting, Neural, window_rows
 from pcmlp.nets import MLP, Normaliser, descend
 from pcmlp.replay import Replay
-from pcmlp.types import MDP, Metrics, Transitions, unknown
+from pcmlp.types import Metrics, Transitions
 
 _LIMIT = 10.0  # normalised inputs stay within it: far off, the net would be a straight line from what it knows
 _SIZES = (128, 128)
@@ -135,9 +135,3 @@ class DrawWithOutcome(eqx.Module):
         dynamics_key, outcome_key = jr.split(key)
         draw = self.dynamics
         return NeuralWithOutcome(draw(dynamics_key), Outcome.of(outcome_key, draw.states, draw.actions, draw.fitting))
-
-
-def learned_outcomes(world: MDP) -> list[str]:
-    """What of the world has to be learned besides its dynamics."""
-    unknowns = {"reward": world.reward is unknown, "termination": world.terminal is unknown}
-    return [name for name, learned in unknowns.items() if learned]

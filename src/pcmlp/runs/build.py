@@ -11,7 +11,8 @@ from pcmlp.baselines.random import UniformPlanner
 from pcmlp.deep import Deep
 from pcmlp.features import DrawFourier, DrawRandomNetwork, OneHot, Polynomial, check_norm, feature_dim
 from pcmlp.framework import PCMLP
-from pcmlp.models import KNR, DrawNeural, DrawWithOutcome, Fitting, learned_outcomes
+from pcmlp.imagine import unknowns
+from pcmlp.models import KNR, DrawNeural, DrawWithOutcome, Fitting
 from pcmlp.planners import CEM, MPPI, TRPO, Shooting, ValueIteration
 from pcmlp.runs.options import (
     FEATURES,
@@ -86,7 +87,7 @@ def build_deep(config: DeepConfig, task: Task) -> tuple[Task, Deep]:
     assert isinstance(options, NeuralModel)
     fitting = Fitting(options.steps, options.batch, options.unroll, options.rate, options.decay, options.clip)
     model = DrawNeural(states.size, actions.size, options.sizes, fitting)
-    if learned_outcomes(task.world.mdp):
+    if unknowns(task.world.mdp):
         model = DrawWithOutcome(model)
     algo = Deep(
         world=task.world,

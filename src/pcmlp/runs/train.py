@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Key
 from rich.console import Console
 
-from pcmlp.models import learned_outcomes
+from pcmlp.imagine import unknowns
 from pcmlp.runs import checkpoint
 from pcmlp.runs.build import build
 from pcmlp.runs.checkpoint import Checkpoint, Facts, fingerprint
@@ -131,7 +131,7 @@ def notes_of(world: AbstractWorld) -> list[str]:
     """What a simulator's user should know of it."""
     if not isinstance(world, GymnasiumWorld):
         return []
-    learned = " and ".join(learned_outcomes(world.mdp))
+    learned = " and ".join(unknowns(world.mdp))
     said = f"{learned}: not given as a function of (state, action, next_state), so learned from the samples"
     return [*world.notes, said] if learned else world.notes
 

@@ -4,10 +4,7 @@ An episode with a fault in it is spoilt: `step` says so, and the copy is made an
 Faults are counted, and too many of them end it with an `EnvironmentFault`.
 """
 
-import math
-import os
 import pickle
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -20,13 +17,12 @@ import numpy as np
 
 from pcmlp.tasks.checks import Samples, alike, check_environment, first_line, import_gymnasium, trial
 from pcmlp.tasks.faults import Faults, Sight, too_many
+from pcmlp.tasks.steppers import Steppers, most_workers
 from pcmlp.types import ConfigError
 from pcmlp.workers import DIED, LOST, SHARED, Answer, Copies, Order, Workers
 
 _MOST = 128  # copies at a time: a simulator of a robot takes some megabytes
 _SAMPLES = 32  # steps of random play
-_LONG = 10.0  # seconds in an environment's steps after which it is worth trying to step it elsewhere
-_MOST_WORKERS = 16
 _IN_A_ROW = 5  # faults of a lane, with no good episode between: it has then been made anew four times
 _NOBODY = (Answer(fault=LOST), None)
 _GUARD = "a script that uses workers has to call this under if __name__ == '__main__':"
@@ -42,11 +38,6 @@ class Stepped(NamedTuple):
     spoilt: np.ndarray  # whether their episode is
 
 
-class Pace(NamedTuple):
-    seconds: float
-    steps: int
-
-
 class Environments:
     """A lane is a copy. Compared by identity, so that it can be a static part of a compiled program's input."""
 
@@ -54,24 +45,17 @@ class Environments:
         self,
         first: Any,
         make: Callable[[], Any] | str,
-        copies: Copies | Workers,
+        steppers: Steppers,
         notes: list[str],
         max_faults: int,
-        spare: Callable[[], Workers] | None = None,
     ):
-        """`make` gives another one, or says why there is none; `spare` is what to go on with once they take long."""
+        """`make` gives another one, or says why there is none."""
         self.first = first
         self.limit = 1 if isinstance(make, str) else _MOST
         self.faults = Faults()
         self.notes = notes  # what to know of a run in them
-        self.seconds = 0.0  # in their resets and steps
+        self.steppers = steppers
         self._make = make
-        self._copies = copies
-        self._spare = spare
-        self._inside = copies
-        self._pace = Pace(0.0, 0)  # when it was last decided who steps them
-        self._slow = math.inf  # seconds of a step in this process
-        self._stepped = 0
         self._max_faults = max_faults
         self._sight = Sight(first.observation_space)
         self._begun: set[int] = set()  # lanes that ever had a copy
@@ -94,20 +78,15 @@ class Environments:
             copies = Workers(_pickled(first, maker, workers), workers, timeout)
         else:
             copies = Copies(maker if callable(maker) else lambda: first, first, keep=given)
-        spare = _spare(first, maker, timeout) if workers is None else None
-        environments = Environments(first, maker, copies, notes, max_faults, spare)
+        steppers = Steppers(copies, _others(first, maker, timeout) if workers is None else None)
+        environments = Environments(first, maker, steppers, notes, max_faults)
         environments.ready(seeds)
         return environments
-
-    @property
-    def workers(self) -> int:
-        """Processes that step them besides this one."""
-        return self._copies.count if isinstance(self._copies, Workers) else 0
 
     def ready(self, count: int) -> None:
         """At least `count` copies: what cannot be made at all is bad input, and no fault."""
         self._allow(count)
-        missing = [lane for lane in range(count) if not self._copies.has(lane)]
+        missing = [lane for lane in range(count) if not self.steppers.has(lane)]
         for answer in self._renew(missing):
             if answer.fault:
                 remedy = f"; {_GUARD}" if answer.fault == DIED else ""
@@ -126,18 +105,18 @@ class Environments:
         environment's own random numbers go on. What fails is made anew and reset with another seed, or with the same
         one where it is `fixed`."""
         self._allow(lanes.size)
-        if seeds is not None:  # what was walked before does not matter: the copies may be others
-            self._choose_process()
+        if seeds is not None and self.steppers.change():  # at the start of a walk the copies may be others
+            self._begun = set()
         states = np.zeros((lanes.size, *self._sight.shape), np.float32)
         waiting: dict[int, int | None] = {}
         for lane in map(int, np.flatnonzero(lanes)):
-            if self._steps.pop(lane, 0) and self._copies.has(lane):
+            if self._steps.pop(lane, 0) and self.steppers.has(lane):
                 del self._in_a_row[lane]  # it got through an episode
             if seeds is not None:
                 self._seeds[lane] = int(seeds.flat[lane]), 0
                 waiting[lane] = int(seeds.flat[lane])
             else:  # a new copy would have random numbers of nobody's choice
-                waiting[lane] = None if self._copies.has(lane) else self._another(lane)
+                waiting[lane] = None if self.steppers.has(lane) else self._another(lane)
         while waiting:
             for lane, (answer, seen) in self._begin(waiting).items():
                 if not answer.fault:
@@ -158,7 +137,7 @@ class Environments:
         reward = np.zeros(lanes.size, np.float32)
         terminated, truncated, spoilt = np.zeros((3, lanes.size), bool)
         chosen = list(map(int, np.flatnonzero(lanes)))
-        answers = self._observe("step", [lane for lane in chosen if self._copies.has(lane)], actions)
+        answers = self._observe("step", [lane for lane in chosen if self.steppers.has(lane)], actions)
         for lane in chosen:
             answer, seen = answers.get(lane, _NOBODY)
             self._steps[lane] += answer.fault != LOST
@@ -192,11 +171,10 @@ class Environments:
 
     def close(self) -> None:
         """Ends workers and closes copies, but for an environment that was handed in; a later walk makes new ones."""
-        self._copies.close()
-        self._inside.close()
+        self.steppers.close()
 
     def _renew(self, lanes: list[int]) -> list[Answer]:
-        answers = self._copies.ask([("make", lane, None) for lane in lanes])
+        answers = self.steppers.make(lanes)
         for answer in answers:
             if answer.fault == SHARED:
                 raise ConfigError(f"environment {self.first}: {answer.said}; let it make a new one at each call")
@@ -205,21 +183,17 @@ class Environments:
     def _observe(self, what: str, lanes: list[int], arguments: Any) -> dict[int, tuple[Answer, Any]]:
         """What each lane did and what is seen then."""
         orders: list[Order] = [(what, lane, arguments[lane]) for lane in lanes]
-        begun = time.perf_counter()
-        given = self._copies.ask(orders)
-        self.seconds += time.perf_counter() - begun
-        self._stepped += len(orders)
-        seen, answers = self._sight.judged(what, given)
+        seen, answers = self._sight.judged(what, self.steppers.ask(orders))
         return dict(zip(lanes, zip(answers, seen, strict=True), strict=True))
 
     def _begin(self, waiting: dict[int, int | None]) -> dict[int, tuple[Answer, Any]]:
         """What resetting gave, after making what there is none of."""
-        absent = [lane for lane in waiting if not self._copies.has(lane)]
+        absent = [lane for lane in waiting if not self.steppers.has(lane)]
         made = dict(zip(absent, self._renew(absent), strict=True))
         self.faults.restarts += sum(not answer.fault and lane in self._begun for lane, answer in made.items())
         self._begun.update(lane for lane, answer in made.items() if not answer.fault)
         # A worker that died while it made one has taken with it those it made before.
-        answers = self._observe("reset", [lane for lane in waiting if self._copies.has(lane)], waiting)
+        answers = self._observe("reset", [lane for lane in waiting if self.steppers.has(lane)], waiting)
         for lane in waiting:
             if lane not in answers:
                 answers[lane] = (made[lane], None) if lane in made and made[lane].fault else _NOBODY
@@ -229,7 +203,7 @@ class Environments:
         """Counts a fault and the episode it spoils, and says when it is enough."""
         steps = self._steps.pop(lane, 0)
         self.faults.rejected += steps
-        self._copies.forget(lane)
+        self.steppers.forget(lane)
         if answer.fault == LOST:
             return
         self.faults.add(answer.fault, answer.said + (f", at step {steps} of an episode" if steps else ""))
@@ -240,25 +214,6 @@ class Environments:
         if self.faults.total > self._max_faults:
             why = f"failed {self.faults.total} times, with max_faults={self._max_faults}"
             raise too_many(self.first, self.faults, answer.fault, why, ", or give a larger max_faults")
-
-    def _choose_process(self) -> None:
-        """Once steps have taken long, they are tried in processes, and stay there if they are faster."""
-        if self._spare is None or self.seconds - self._pace.seconds < _LONG:
-            return
-        pace = Pace(self.seconds, self._stepped)
-        here = (pace.seconds - self._pace.seconds) / max(pace.steps - self._pace.steps, 1)
-        if isinstance(self._copies, Copies):
-            there = self._spare()
-            if there.ask([("make", 0, None)])[0].fault:  # what works here may not work there
-                there.close()
-                self._spare = None
-                return
-            self._inside, self._copies, self._slow = self._copies, there, here
-        else:
-            faster, slower = (self._inside, self._copies) if here > self._slow else (self._copies, self._inside)
-            slower.close()
-            self._copies, self._spare = faster, None
-        self._pace, self._begun = pace, set()
 
     def _another(self, lane: int) -> int:
         """A seed for a lane that has used its own."""
@@ -282,14 +237,9 @@ def _made(make: Callable[[], Any]) -> Any:
         raise ConfigError(f"environment: cannot be made: {type(error).__name__}: {first_line(error)}") from error
 
 
-def _cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _spare(first: Any, make: Callable[[], Any] | str, timeout: float) -> Callable[[], Workers] | None:
+def _others(first: Any, make: Callable[[], Any] | str, timeout: float) -> Callable[[], Workers] | None:
     """Processes for all cores, where there are some and what makes the environment can be sent to them."""
-    count = min(_cores(), _MOST_WORKERS)
+    count = most_workers()
     try:
         factory = _pickled(first, make, count)
     except ConfigError:

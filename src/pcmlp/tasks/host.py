@@ -24,21 +24,13 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
+from pcmlp.imagine import Starts
 from pcmlp.tasks.checks import check_reward, check_terminal
 from pcmlp.tasks.copies import Environments, another_seed
 from pcmlp.tasks.faults import Faults
 from pcmlp.types import MDP, AbstractPolicy, AbstractWorld, Action, Box, Carry, ConfigError, State, Transitions, unknown
 
 _STARTS = 64  # observed resets that imagined episodes begin at
-
-
-class Starts(eqx.Module):
-    """The initial distribution, known by a pool of draws from it."""
-
-    pool: Float[Array, "n s"]
-
-    def __call__(self, key: Key[Array, ""]) -> Float[Array, " s"]:
-        return self.pool[jr.randint(key, (), 0, self.pool.shape[0])]
 
 
 def no_transition(key: Key[Array, ""], state: State, action: Action) -> State:
@@ -312,4 +304,4 @@ def _horizon(env: Any, horizon: int | None) -> int:
     return chosen
 
 
-__all__ = ["GymnasiumWorld", "Starts", "no_transition"]
+__all__ = ["GymnasiumWorld", "no_transition"]
