@@ -42,7 +42,6 @@ from pcmlp.world import JaxWorld
 Number = float | Float[Array, ""]
 
 _FEATURES = 2**31 + 1  # folded into a seed's key, where iterations fold in their own number and evaluation 2**31
-_STARTS = 1024  # states that a stage's imagined episodes begin at
 
 
 class Deep(AbstractAlgorithm):
@@ -59,6 +58,7 @@ class Deep(AbstractAlgorithm):
     ridge: Number = 0.01  # lambda
     bonus_scale: Number = 1.0  # c
     cover_weight: Number = 1.0  # of the moments in Sigma; 0: it stays lambda I, the control for the method itself
+    num_starts: int = eqx.field(static=True, default=1024)  # states that a stage's imagined episodes begin at
     replay_starts: Number = 0.2  # the share of imagined episodes that begin at a state of the replay
     margin: Number = 1.0  # how far imagined states may leave what was seen, in ranges of that
     bounded: Number = 1.0  # 0: imagined states may be anywhere, to measure what their bounds change
@@ -73,6 +73,7 @@ class Deep(AbstractAlgorithm):
             ("samples_per_policy", self.samples_per_policy >= 1, "give 1 or more"),
             ("replay_size", self.replay_size >= 1, "give 1 or more"),
             ("rounds", self.rounds >= 1, "give 1 or more"),
+            ("num_starts", self.num_starts >= 1, "give 1 or more"),
             ("ridge", 0 < self.ridge < math.inf, "the covariance must be invertible; give a number above 0"),
             ("bonus_scale", 0 <= self.bonus_scale < math.inf, "give 0 (no bonus) or more"),
             (
@@ -152,7 +153,7 @@ def start(key: Key[Array, ""], algo: Deep) -> DeepLearner:
     model = algo.model(model_key)  # line 3
     nowhere = jnp.full(example.state.shape[1], jnp.inf, jnp.float32)
     seen = Box(nowhere, -nowhere)
-    starts = jnp.broadcast_to(example.state, (_STARTS, example.state.shape[1]))
+    starts = jnp.broadcast_to(example.state, (algo.num_starts, example.state.shape[1]))
     anywhere = algo.world.states
     assert isinstance(anywhere, Box)
     exploring, deploying = (
@@ -287,9 +288,9 @@ def imagination(algo: Deep, model: Callable, bonus: Callable, seen: Box, starts:
 def imagined_starts(key: Key[Array, ""], algo: Deep, replay: Replay) -> Float[Array, "n s"]:
     """States for a stage's imagined episodes to begin at: of the replay, and the world's own."""
     coin_key, row_key, world_key = jr.split(key, 3)
-    been = replay.windows(row_key, _STARTS, 1).state[:, 0]
-    own = jax.vmap(algo.world.mdp.initial)(jr.split(world_key, _STARTS))
-    return jnp.where(jr.uniform(coin_key, (_STARTS, 1)) < algo.replay_starts, been, own)
+    been = replay.windows(row_key, algo.num_starts, 1).state[:, 0]
+    own = jax.vmap(algo.world.mdp.initial)(jr.split(world_key, algo.num_starts))
+    return jnp.where(jr.uniform(coin_key, (algo.num_starts, 1)) < algo.replay_starts, been, own)
 
 
 def done(algo: Deep, samples: Transitions) -> Transitions:

@@ -133,6 +133,15 @@ class Normaliser(eqx.Module):
         return self.mean + self.std * z
 
 
+def in_units(net: MLP, old: Normaliser, new: Normaliser) -> MLP:
+    """The net that gives of `new`(x) what `net` gives of `old`(x); inputs after those of x are left as they are."""
+    W, b = net.weights[0], net.biases[0]
+    size = old.mean.shape[0]
+    scaled = jnp.concatenate([W[:size] * (new.std / old.std)[:, None], W[size:]])
+    moved = b + ((new.mean - old.mean) / old.std) @ W[:size]
+    return MLP((scaled, *net.weights[1:]), (moved, *net.biases[1:]), net.activation)
+
+
 def descend(
     optimiser: optax.GradientTransformation, gradient: PyTree, state: PyTree, params: PyTree
 ) -> tuple[PyTree, PyTree]:

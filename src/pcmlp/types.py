@@ -46,6 +46,8 @@ class Transitions(eqx.Module):
 class AbstractPolicy(eqx.Module):
     """A map from states to actions that may remember something within an episode."""
 
+    searches: ClassVar[bool] = False  # whether an action takes a plan, which is work for an accelerator
+
     @abc.abstractmethod
     def init(self) -> Carry: ...
 

@@ -1,9 +1,9 @@
 """Classes P of transitions and how each is fitted (Algorithm 1, line 7; Algorithm 2, line 9)."""
 
-from pcmlp.models.ensemble import Ensemble
+from pcmlp.models.ensemble import DrawNeural, Ensemble
 from pcmlp.models.knr import KNR
 from pcmlp.models.linear_mdp import LinearMDP
-from pcmlp.models.neural import DrawNeural, Fitting, Neural
+from pcmlp.models.neural import Fitting, Neural
 from pcmlp.models.outcome import DrawWithOutcome
 from pcmlp.models.tabular import Tabular
 

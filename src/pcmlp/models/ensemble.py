@@ -66,3 +66,18 @@ class Ensemble(AbstractModel):
         keys = jr.split(key, self.size)
         members, metrics = jax.vmap(lambda model, key: model.train(key, replay, steps))(self.members, keys)
         return Ensemble(members, self.size), jax.tree.map(jnp.mean, metrics)
+
+
+class DrawNeural(eqx.Module):
+    """key -> an untrained model: one net, or an ensemble of several."""
+
+    states: int = eqx.field(static=True)
+    actions: int = eqx.field(static=True)
+    sizes: tuple[int, ...] = eqx.field(static=True, default=(500, 500))
+    fitting: Fitting = eqx.field(static=True, default=Fitting())
+    members: int = eqx.field(static=True, default=1)
+
+    def __call__(self, key: Key[Array, ""]) -> Neural | Ensemble:
+        if self.members == 1:
+            return Neural.of(key, self.states, self.actions, sizes=self.sizes, fitting=self.fitting)
+        return Ensemble.of(key, self.members, self.states, self.actions, sizes=self.sizes, fitting=self.fitting)

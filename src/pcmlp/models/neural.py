@@ -146,18 +146,6 @@ class Neural(AbstractModel):
         return eqx.tree_at(lambda m: (m.inputs, m.change), self, (inputs, change))
 
 
-class DrawNeural(eqx.Module):
-    """key -> an untrained model."""
-
-    states: int = eqx.field(static=True)
-    actions: int = eqx.field(static=True)
-    sizes: tuple[int, ...] = eqx.field(static=True, default=(500, 500))
-    fitting: Fitting = eqx.field(static=True, default=Fitting())
-
-    def __call__(self, key: Key[Array, ""]) -> Neural:
-        return Neural.of(key, self.states, self.actions, sizes=self.sizes, fitting=self.fitting)
-
-
 def safe_norm(x: Float[Array, " n"]) -> Float[Array, ""]:
     """|x| with the gradient 0 at 0, where that of the square root is not a number."""
     square = jnp.sum(x**2)

@@ -15,7 +15,8 @@ import jax.random as jr
 import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from pcmlp.models.neural import DrawNeural, Fitting, Neural, window_rows
+from pcmlp.models.ensemble import DrawNeural, Ensemble
+from pcmlp.models.neural import Fitting, Neural, window_rows
 from pcmlp.nets import MLP, Normaliser, descend
 from pcmlp.replay import Replay
 from pcmlp.types import Metrics, Transitions
@@ -111,7 +112,7 @@ def errors_of(
 class NeuralWithOutcome(eqx.Module):
     """Neural dynamics, and what was not known of the world."""
 
-    dynamics: Neural
+    dynamics: Neural | Ensemble
     outcome: Outcome
 
     def __call__(

@@ -3,6 +3,7 @@
 from pcmlp.planners.cem import CEM
 from pcmlp.planners.lqr import LQR, LinearPolicy
 from pcmlp.planners.mppi import MPPI
+from pcmlp.planners.sac import SAC, SoftActorCritic
 from pcmlp.planners.shooting import Shooting, ShootingPolicy
 from pcmlp.planners.trpo import TRPO, ActorCritic
 from pcmlp.planners.value_iteration import FinitePolicy, ValueIteration
@@ -11,11 +12,13 @@ __all__ = [
     "CEM",
     "LQR",
     "MPPI",
+    "SAC",
     "TRPO",
     "ActorCritic",
     "FinitePolicy",
     "LinearPolicy",
     "Shooting",
     "ShootingPolicy",
+    "SoftActorCritic",
     "ValueIteration",
 ]

@@ -1,6 +1,7 @@
 """What planners that optimise a sequence of actions share: the value of plans, the policy that replans every step."""
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -92,6 +93,7 @@ class ShootingPolicy(AbstractPolicy):
     shooter: AbstractShooter
     mdp: MDP  # what it plans in: the world itself, or an imagination of some iteration
     start: Plan  # the plan an episode begins with
+    searches: ClassVar[bool] = True
 
     def init(self) -> Plan:
         return self.start

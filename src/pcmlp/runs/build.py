@@ -13,7 +13,7 @@ from pcmlp.features import DrawFourier, DrawRandomNetwork, OneHot, Polynomial, c
 from pcmlp.framework import PCMLP
 from pcmlp.imagine import unknowns
 from pcmlp.models import KNR, DrawNeural, DrawWithOutcome, Fitting
-from pcmlp.planners import CEM, MPPI, TRPO, Shooting, ValueIteration
+from pcmlp.planners import CEM, MPPI, SAC, TRPO, Shooting, ValueIteration
 from pcmlp.runs.options import (
     FEATURES,
     CEMOptions,
@@ -27,6 +27,7 @@ from pcmlp.runs.options import (
     PolynomialFeatures,
     RandomNetworkFeatures,
     RunConfig,
+    SACOptions,
     TRPOOptions,
     UniformOptions,
     ValueIterationOptions,
@@ -86,7 +87,7 @@ def build_deep(config: DeepConfig, task: Task) -> tuple[Task, Deep]:
     options = config.model
     assert isinstance(options, NeuralModel)
     fitting = Fitting(options.steps, options.batch, options.unroll, options.rate, options.decay, options.clip)
-    model = DrawNeural(states.size, actions.size, options.sizes, fitting)
+    model = DrawNeural(states.size, actions.size, options.sizes, fitting, options.members)
     if unknowns(task.world.mdp):
         model = DrawWithOutcome(model)
     algo = Deep(
@@ -98,6 +99,7 @@ def build_deep(config: DeepConfig, task: Task) -> tuple[Task, Deep]:
         samples_per_policy=config.samples_per_policy or config.task.horizon,
         replay_size=config.replay_size,
         rounds=config.rounds,
+        num_starts=config.num_starts,
         # arrays, not floats: another value is then another input of the same program, which is not compiled again
         ridge=jnp.float32(config.ridge),
         bonus_scale=jnp.float32(config.bonus_scale),
@@ -204,6 +206,8 @@ def build_planner(config: RunConfig, world: AbstractWorld) -> AbstractPlanner:
     assert isinstance(world.states, Box)
     if isinstance(options, TRPOOptions):
         return TRPO(world.states, actions, **vars(options))
+    if isinstance(options, SACOptions):
+        return SAC(world.states, actions, **vars(options))
     length = options.plan_length or config.task.horizon
     if isinstance(options, CEMOptions):
         shooter = CEM(
@@ -236,6 +240,8 @@ def imagined_steps(config: RunConfig) -> tuple[int, int]:
     plans = config.rounds + 1 if isinstance(config, DeepConfig) else 1  # and one for the policy to deploy
     if isinstance(options, TRPOOptions):
         return 0, plans * options.updates * options.streams * options.length
+    if isinstance(options, SACOptions):
+        return 0, plans * options.streams * options.length
     if not isinstance(options, CEMOptions | MPPIOptions):
         return 0, 0
     rounds = options.iterations if isinstance(options, CEMOptions) else 1

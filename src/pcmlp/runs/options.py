@@ -52,6 +52,7 @@ class KNRModel:
 @dataclass(frozen=True)
 class NeuralModel:
     sizes: tuple[int, ...] = (500, 500)
+    members: int = 1  # nets that each imagined step takes one of
     steps: int = 100  # C, SGD steps of a round
     batch: int = 128
     unroll: int = 2  # L
@@ -109,6 +110,19 @@ class TRPOOptions:
 
 
 @dataclass(frozen=True)
+class SACOptions:
+    updates: int = 200  # of a round
+    streams: int = 1000  # imagined side by side
+    length: int = 5  # steps of each in a round
+    batch: int = 256
+    discount: float = 0.99
+    rate: float = 3e-4
+    slowness: float = 0.005  # how much of the critics goes into their slow copies at every step
+    entropy: float = -0.5  # what the policy keeps, for each dimension of actions
+    sizes: tuple[int, ...] = (256, 256)
+
+
+@dataclass(frozen=True)
 class UniformOptions:
     pass
 
@@ -126,6 +140,7 @@ PLANNERS = {
     "cem": CEMOptions,
     "mppi": MPPIOptions,
     "trpo": TRPOOptions,
+    "sac": SACOptions,
     "uniform": UniformOptions,
 }
 GROUPS: dict[str, dict[str, type]] = {"task": TASKS, "features": FEATURES, "model": MODELS, "planner": PLANNERS}
@@ -197,6 +212,7 @@ class DeepConfig(RunConfig):
     rounds: int = 2  # of model and planner updates in an iteration
     fresh: bool = True  # every iteration plans from a new policy, not from the last one
     replay_size: int = 30_000
+    num_starts: int = 1024  # states that imagined episodes of an iteration begin at
     replay_starts: float = 0.5  # the share of imagined episodes that begin at a state of the replay
     margin: float = 3.0  # how far imagined states may leave what was seen, in ranges of that
     bounded: bool = True  # whether imagined states have bounds at all

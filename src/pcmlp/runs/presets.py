@@ -14,7 +14,7 @@ ALGORITHMS = {
 
 # Who plans, the first by default.
 PLANNERS_OF = {
-    "pcmlp": ("trpo",),
+    "pcmlp": ("trpo", "sac"),
     "pcmlp-mppi": ("mppi",),
     "pcmlp-linear": ("value-iteration",),
     "pcmlp-knr": ("cem", "mppi"),

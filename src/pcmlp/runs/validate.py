@@ -1,5 +1,6 @@
 """The limits of every setting that does not depend on the built task. One line each: key, value, remedy."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from pcmlp.runs.options import (
     PolynomialFeatures,
     RandomNetworkFeatures,
     RunConfig,
+    SACOptions,
     TRPOOptions,
 )
 from pcmlp.types import ConfigError
@@ -61,6 +63,7 @@ def _algorithm(config: RunConfig) -> Iterator[Check]:
         whole = f"less than one episode of {horizon} steps; give {horizon} or more"
         yield "samples_per_policy", K, horizon <= K, whole
         yield "rounds", config.rounds, config.rounds >= 1, "give 1 or more"
+        yield "num_starts", config.num_starts, 1 <= config.num_starts <= 1_000_000, "give 1 to 1000000"
         yield "replay_size", config.replay_size, config.replay_size >= horizon, f"give {horizon} (an episode) or more"
         share = config.replay_starts
         yield "replay_starts", share, 0 <= share <= 1, "a share of the imagined episodes; give a number from 0 to 1"
@@ -97,7 +100,7 @@ def _model(config: RunConfig) -> Iterator[Check]:
         yield "model.radius", model.radius, wide, "give a number above 0, or none for the task's own"
     if isinstance(model, NeuralModel):
         yield "model.sizes", _list(model.sizes), _layers(model.sizes), "give the sizes of its layers, such as 500,500"
-        for name in ("steps", "batch", "unroll"):
+        for name in ("members", "steps", "batch", "unroll"):
             yield f"model.{name}", getattr(model, name), getattr(model, name) >= 1, "give 1 or more"
         for name in ("rate", "clip"):
             yield f"model.{name}", getattr(model, name), getattr(model, name) > 0, "give a number above 0"
@@ -128,10 +131,22 @@ def _trpo(plan: TRPOOptions) -> Iterator[Check]:
     yield "planner.damping", plan.damping, plan.damping >= 0, "give 0 or more"
 
 
+def _sac(plan: SACOptions) -> Iterator[Check]:
+    for name in ("updates", "streams", "length", "batch"):
+        yield f"planner.{name}", getattr(plan, name), getattr(plan, name) >= 1, "give 1 or more"
+    yield "planner.sizes", _list(plan.sizes), _layers(plan.sizes), "give the sizes of its layers, such as 256,256"
+    yield "planner.discount", plan.discount, 0 <= plan.discount <= 1, "give a number from 0 to 1"
+    yield "planner.rate", plan.rate, plan.rate > 0, "give a number above 0"
+    yield "planner.slowness", plan.slowness, 0 < plan.slowness <= 1, "give a number above 0, up to 1"
+    yield "planner.entropy", plan.entropy, math.isfinite(plan.entropy), "give a number"
+
+
 def _planner(config: RunConfig) -> Iterator[Check]:
     plan = config.planner
     if isinstance(plan, TRPOOptions):
         yield from _trpo(plan)
+    if isinstance(plan, SACOptions):
+        yield from _sac(plan)
     if not isinstance(plan, CEMOptions | MPPIOptions):
         return
     for name in ("num_plans", "particles", "warmup"):

@@ -202,12 +202,13 @@ class GymnasiumWorld(AbstractWorld):
         ends before and there is a `restart`, the next one begins."""
         if not live.any():
             return
+        policies, keys = _beside_simulator(policies, lanes.keys)
         act = _compiled(_act, policies)
         judge = _compiled(_judge, (self.mdp.reward, self.mdp.terminal))
         memory, begins, begun = _compiled(_begin, policies)(live), np.zeros_like(live), np.zeros(live.shape, int)
         state = self.environments.reset(live, lanes.seed, fixed=lanes.fixed)
         for t in range(int(final.max()) + 1):
-            memory, action = act(lanes.keys, np.uint32(lanes.number * self.mdp.horizon + t), memory, begins, state)
+            memory, action = act(keys, np.uint32(lanes.number * self.mdp.horizon + t), memory, begins, state)
             played = np.asarray(action)
             next_state, own_reward, terminated, truncated, spoilt = self.environments.step(played, live)
             good = live & ~spoilt
@@ -226,6 +227,15 @@ class GymnasiumWorld(AbstractWorld):
             if begins.any():
                 begun = np.where(begins, t + 1, begun)
                 state = np.where(begins[..., None], self.environments.reset(begins), next_state)
+
+
+def _beside_simulator(policies: AbstractPolicy, keys: Array) -> tuple[AbstractPolicy, Array]:
+    """Both on the processor that steps: to send a state to an accelerator and its action back takes longer than a
+    policy that does not search takes to choose it."""
+    if policies.searches or jax.default_backend() == "cpu":
+        return policies, keys
+    arrays, rest = eqx.partition((policies, keys), eqx.is_array)
+    return eqx.combine(jax.device_put(arrays, jax.local_devices(backend="cpu")[0]), rest)
 
 
 _deterministic = eqx.filter_jit(eqx.filter_vmap(lambda policy: policy.deterministic()))

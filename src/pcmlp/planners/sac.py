@@ -1,0 +1,206 @@
+"""Soft actor-critic inside an MDP (Haarnoja et al. 2018), on short imagined episodes (Janner et al. 2019).
+
+    Q(s, a)  <-  r + gamma (min_j Q'_j(s', a') - alpha log pi(a'|s')),   a' ~ pi(.|s'),   Q' a slow copy of Q
+    maximise over pi  E[ min_j Q_j(s, a) - alpha log pi(a|s) ],          alpha so that pi keeps its entropy
+
+(paper: planning is a black box; TRPO in its experiments.) A plan imagines `streams` episodes of `length` steps with the
+policy it was given and then takes `updates` steps on batches of those. TRPO learns from where its episodes get to and
+forgets each after one step: it needs long ones, in which a model's errors add up. Here a critic carries value from one
+plan to the next, so a few steps from states that have been real will do.
+"""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import optax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Key, PyTree
+
+from pcmlp.nets import MLP, Normaliser, descend, in_units
+from pcmlp.rollout import begin, walk
+from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Action, Box, Carry, Metrics, State, Transitions
+
+_LOG_STD = (-5.0, 2.0)
+
+
+class Learned(eqx.Module):
+    """What is trained: one gradient step moves all of it."""
+
+    actor: MLP  # s -> mean and log std of what is squashed into an action
+    critics: MLP  # two of them, each array with a leading axis
+    log_temperature: Float[Array, ""]  # log alpha
+
+
+class SoftActorCritic(AbstractPolicy):
+    """u = tanh(x), x ~ N(mean(s), std(s)^2), mapped from [-1, 1] to the range of actions."""
+
+    learned: Learned
+    targets: MLP  # the critics, some time ago
+    optimiser: PyTree
+    units: Normaliser  # of states
+    actions: Box
+    noise: Float[Array, ""]  # 1: the policy as trained, 0: its middle
+
+    def init(self) -> Carry:
+        return ()
+
+    def __call__(self, key: Key[Array, ""], carry: Carry, state: State) -> tuple[Carry, Action]:
+        noise = self.noise * jr.normal(key, self.actions.low.shape)
+        u, _ = squashed(self.learned.actor(self.units(state)), noise)
+        return carry, self.middle() + self.half() * u
+
+    def control(self, action: Action) -> Float[Array, " a"]:
+        """The u that gave an action."""
+        return (action - self.middle()) / self.half()
+
+    def middle(self) -> Float[Array, " a"]:
+        return 0.5 * (self.actions.high + self.actions.low)
+
+    def half(self) -> Float[Array, " a"]:
+        return 0.5 * (self.actions.high - self.actions.low)
+
+    def deterministic(self) -> "SoftActorCritic":
+        return eqx.tree_at(lambda p: p.noise, self, jnp.zeros_like(self.noise))
+
+    def at(self, units: Normaliser) -> "SoftActorCritic":
+        """The same policy and critics, of states in other units."""
+        learned, targets = self.learned, self.targets
+        both = jax.vmap(lambda net: in_units(net, self.units, units))
+        nets = in_units(learned.actor, self.units, units), both(learned.critics), both(targets), units
+        return eqx.tree_at(lambda p: (p.learned.actor, p.learned.critics, p.targets, p.units), self, nets)
+
+
+class Batch(eqx.Module):
+    """Rows in the units of the nets, [n, ...]."""
+
+    x: Float[Array, "n s"]
+    u: Float[Array, "n a"]
+    reward: Float[Array, " n"]
+    next_x: Float[Array, "n s"]
+    goes_on: Float[Array, " n"]  # 0: the MDP ended here
+
+
+class SAC(AbstractPlanner):
+    states: Box
+    actions: Box
+    updates: int = eqx.field(static=True, default=200)  # of a plan
+    streams: int = eqx.field(static=True, default=1000)  # imagined side by side
+    length: int = eqx.field(static=True, default=5)  # steps of each
+    batch: int = eqx.field(static=True, default=256)
+    discount: float = 0.99
+    rate: float = 3e-4
+    slowness: float = 0.005  # how much of the critics goes into their slow copies at every step
+    entropy: float = -0.5  # what the policy keeps, for each dimension of actions
+    sizes: tuple[int, ...] = eqx.field(static=True, default=(256, 256))
+
+    def init(self, key: Key[Array, ""], mdp: MDP) -> SoftActorCritic:
+        actor_key, critic_key = jr.split(key)
+        size, controls = self.states.size, self.actions.size
+        actor = MLP.of(actor_key, (size, *self.sizes, 2 * controls), "relu", last=0.01)
+        critics = jax.vmap(lambda k: MLP.of(k, (size + controls, *self.sizes, 1), "relu"))(jr.split(critic_key))
+        learned = Learned(actor, critics, jnp.zeros(()))
+        state = optax.adam(self.rate).init(eqx.filter(learned, eqx.is_array))
+        return SoftActorCritic(learned, critics, state, Normaliser.identity(size), self.actions, jnp.ones(()))
+
+    def plan(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> tuple[SoftActorCritic, Metrics]:
+        assert isinstance(policy, SoftActorCritic)
+        walk_key, row_key, noise_key = jr.split(key, 3)
+        rows = self.imagined(walk_key, mdp, policy)
+        policy = policy.at(Normaliser.fit(rows.state, rows.valid))
+        data = Batch(
+            x=jax.vmap(policy.units)(rows.state),
+            u=jax.vmap(policy.control)(jax.vmap(self.actions.clip)(rows.action)),
+            reward=rows.reward,
+            next_x=jax.vmap(policy.units)(rows.next_state),
+            goes_on=1.0 - rows.terminal.astype(jnp.float32),
+        )
+        # Drawn for all updates at once: in the loop that would cost as much as an update.
+        count = rows.reward.shape[0]
+        chosen = jnp.floor(jr.uniform(row_key, (self.updates, self.batch)) * count).astype(int)
+        chosen = jnp.minimum(chosen, count - 1)
+        noise = jr.normal(noise_key, (self.updates, 2 * self.batch, self.actions.size))
+        carry, rest = eqx.partition((policy.learned, policy.targets, policy.optimiser), eqx.is_array)
+
+        def step(carry, drawn):
+            (learned, targets, state), (rows, noise) = eqx.combine(carry, rest), drawn
+            batch = jax.tree.map(lambda x: x[rows], data)
+            learned, targets, state, metrics = self.update(learned, targets, state, batch, noise)
+            return eqx.filter((learned, targets, state), eqx.is_array), metrics
+
+        carry, metrics = jax.lax.scan(step, carry, (chosen, noise))
+        # Asked once, and only of the numbers that all others have gone into.
+        sound = jnp.all(jnp.isfinite(ravel_pytree(carry[0])[0]))
+        changed = eqx.combine(carry, rest)
+        new = eqx.tree_at(lambda p: (p.learned, p.targets, p.optimiser), policy, changed)
+        new, fixed = eqx.partition(new, eqx.is_array)
+        kept = jax.tree.map(lambda x, y: jnp.where(sound, x, y), new, eqx.filter(policy, eqx.is_array))
+        last = -(-self.updates // 4)
+        return eqx.combine(kept, fixed), {
+            "planned_reward": jnp.mean(rows.reward),
+            **{name: jnp.mean(values[-last:]) for name, values in metrics.items()},
+            "policy_skipped": 1.0 - sound.astype(jnp.float32),
+        }
+
+    def imagined(self, key: Key[Array, ""], mdp: MDP, policy: SoftActorCritic) -> Transitions:
+        def episode(key):
+            start_key, walk_key = jr.split(key)
+            return walk(walk_key, mdp, policy, begin(mdp.initial(start_key), policy), self.length)[1]
+
+        steps = jax.vmap(episode)(jr.split(key, self.streams))
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), steps)
+
+    def update(
+        self, learned: Learned, targets: MLP, state: PyTree, batch: Batch, noise: Float[Array, "two_n a"]
+    ) -> tuple[Learned, MLP, PyTree, Metrics]:
+        (_, metrics), gradient = jax.value_and_grad(self.loss, has_aux=True)(learned, targets, batch, noise)
+        learned, state = descend(optax.adam(self.rate), gradient, state, learned)
+        targets = jax.tree.map(lambda old, new: old + self.slowness * (new - old), targets, learned.critics)
+        return learned, targets, state, metrics
+
+    def loss(
+        self, learned: Learned, targets: MLP, batch: Batch, noise: Float[Array, "two_n a"]
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """The sum of the three losses, each with a gradient for its own part alone."""
+        stop = jax.lax.stop_gradient
+        temperature = jnp.exp(stop(learned.log_temperature))
+        outputs = jax.vmap(learned.actor)(jnp.concatenate([batch.x, batch.next_x]))
+        u, log_prob = jax.vmap(squashed)(outputs, noise)
+        (u, next_u), (log_prob, next_log_prob) = jnp.split(u, 2), jnp.split(log_prob, 2)
+
+        # critics
+        after = jnp.min(values(targets, batch.next_x, next_u), axis=0) - temperature * next_log_prob
+        target = stop(batch.reward + self.discount * batch.goes_on * after)
+        error = values(learned.critics, batch.x, batch.u) - target[None, :]
+        # actor
+        worth = jnp.min(values(jax.tree.map(stop, learned.critics), batch.x, u), axis=0)
+        # temperature
+        excess = stop(jnp.mean(log_prob)) + self.entropy * self.actions.size
+
+        value_loss = jnp.mean(error**2)
+        loss = value_loss + jnp.mean(temperature * log_prob - worth) - learned.log_temperature * excess
+        log_std = outputs[:, self.actions.size :]
+        return loss, {
+            "value_loss": value_loss,
+            "value_mean": jnp.mean(worth),
+            "temperature": temperature,
+            "noise_std": jnp.mean(jnp.exp(jnp.clip(log_std, *_LOG_STD))),
+        }
+
+
+def squashed(output: Float[Array, " two_a"], noise: Float[Array, " a"]) -> tuple[Float[Array, " a"], Float[Array, ""]]:
+    """u in (-1, 1) and log pi(u|s), of the actor's output and standard normal numbers."""
+    mean, log_std = jnp.split(output, 2)
+    log_std = jnp.clip(log_std, *_LOG_STD)
+    x = mean + jnp.exp(log_std) * noise
+    gaussian = -jnp.sum(0.5 * noise**2 + log_std + 0.5 * math.log(2 * math.pi))
+    # log(1 - tanh(x)^2), without the difference of numbers that are nearly the same
+    bend = 2.0 * jnp.sum(math.log(2.0) - x - jax.nn.softplus(-2.0 * x))
+    return jnp.tanh(x), gaussian - bend
+
+
+def values(critics: MLP, x: Float[Array, "n s"], u: Float[Array, "n a"]) -> Float[Array, "two n"]:
+    inputs = jnp.concatenate([x, u], axis=1)
+    return jax.vmap(lambda critic: jax.vmap(critic)(inputs)[:, 0])(critics)
