@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pcmlp.imagine import as_learned, no_reward, unknowns
-from pcmlp.models.neural import DrawNeural, Fitting
+from pcmlp.models import DrawNeural, Fitting
 from pcmlp.models.outcome import DrawWithOutcome, Outcome
 from pcmlp.replay import Replay
 from pcmlp.types import MDP, Transitions, never, unknown

@@ -269,3 +269,20 @@ def test_a_mujoco_that_is_too_new_is_named(monkeypatch):
 
 def test_faults_are_survived_as_often_as_is_said():
     assert MUJOCO_TASKS["ant"](horizon=5, max_faults=7).build().world.environments._max_faults == 7
+
+
+@pytest.mark.parametrize("name", MUJOCO_TASKS)
+def test_together_they_step_as_alone(name):
+    """Bit for bit, and one that diverges leaves the others as they are."""
+    alone, together = ([Simulator(ROBOTS[name]) for _ in range(3)] for _ in range(2))
+    rng, step = np.random.default_rng(0), together[0].together()
+    for i in range(3):
+        np.testing.assert_array_equal(alone[i].reset(seed=i)[0], together[i].reset(seed=i)[0])
+    for _ in range(60):
+        actions = list(rng.uniform(-1, 1, (3, alone[0].action_space.shape[0])))
+        for simulator, action, returned in zip(alone, actions, step(together, actions), strict=True):
+            np.testing.assert_array_equal(simulator.step(action)[0], returned[0])
+    together[1].data.qvel[:] = 1e12
+    returned = step(together, actions)
+    assert [isinstance(x, RuntimeError) for x in returned] == [False, True, False]
+    np.testing.assert_array_equal(alone[2].step(actions[2])[0], returned[2][0])

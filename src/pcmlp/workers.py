@@ -50,6 +50,7 @@ class Copies:
         self._held: dict[int, Any] = {} if first is None else {0: first}
         self._kept = first if keep else None
         self._whole = set(self._held)
+        self._flock: Callable[[Sequence[Any], Sequence[Any]], list[Any]] | None = None
 
     def has(self, lane: int) -> bool:
         return lane in self._whole
@@ -59,6 +60,15 @@ class Copies:
         self._whole.discard(lane)
 
     def ask(self, orders: Sequence[Order]) -> list[Answer]:
+        """An environment with a method `together` has something that steps several of its kind at once: a function of
+        environments and actions that gives what the step of each returns, or the exception it raises."""
+        if len(orders) > 1 and all(what == "step" for what, _, _ in orders):
+            environments = [self._held[lane] for _, lane, _ in orders]
+            if self._flock is None and hasattr(environments[0], "together"):
+                self._flock = environments[0].together()
+            if self._flock is not None:
+                steps = self._flock(environments, [action for _, _, action in orders])
+                return [_answer("step", step) for step in steps]
         return [self.answer(*order) for order in orders]
 
     def answer(self, what: str, lane: int, argument: Any) -> Answer:
@@ -68,11 +78,8 @@ class Copies:
             env = self._held[lane]
             returned = env.reset(seed=argument) if what == "reset" else env.step(argument)
         except Exception as error:  # whatever the environment raises
-            return Answer(fault=RAISED, said=f"{what} raised {_words(error)}")
-        try:
-            return _read(what, returned)
-        except Exception as error:
-            return Answer(fault=MALFORMED, said=f"{what} returned something that cannot be read ({_words(error)})")
+            returned = error
+        return _answer(what, returned)
 
     def _renew(self, lane: int) -> Answer:
         self._discard(lane)  # before another one wants its window, port or licence
@@ -216,6 +223,15 @@ def _end(process: Any, pipe: Connection) -> None:
 def _end_all(running: dict[int, tuple[Any, Connection]]) -> None:
     while running:
         _end(*running.popitem()[1])
+
+
+def _answer(what: str, returned: Any) -> Answer:
+    if isinstance(returned, Exception):
+        return Answer(fault=RAISED, said=f"{what} raised {_words(returned)}")
+    try:
+        return _read(what, returned)
+    except Exception as error:
+        return Answer(fault=MALFORMED, said=f"{what} returned something that cannot be read ({_words(error)})")
 
 
 def _read(what: str, returned: Any) -> Answer:

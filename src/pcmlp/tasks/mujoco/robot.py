@@ -50,7 +50,7 @@ class RobotTask(abc.ABC):
     """What every task with a robot can be told."""
 
     horizon: int = 1000
-    workers: int | None = None  # processes that step robots; 0: none but this one; none: some where that is faster
+    workers: int | None = 0  # processes that step robots; 0: threads of this one; none: whichever is faster
     timeout: float = 60.0  # seconds that a step may take in a worker
     max_faults: int = 100  # such as divergences, that a run may survive
 
