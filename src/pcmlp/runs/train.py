@@ -4,12 +4,15 @@ What is evaluated is the policy that the algorithm would deploy, and beside it t
 planned apart. Evaluation has random numbers of its own, fixed by the seed, and is not counted in `env_steps`.
 """
 
+import itertools
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -32,7 +35,7 @@ from pcmlp.runs.resume import changes_of_machine, check_same, is_finished, left_
 from pcmlp.runs.summary import CompileClock, device, summarise, versions
 from pcmlp.runs.tensorboard import Boards, open_boards
 from pcmlp.tasks.host import GymnasiumWorld
-from pcmlp.types import AbstractAlgorithm, AbstractLearner, AbstractPolicy, AbstractWorld, RunStopped, Task
+from pcmlp.types import AbstractAlgorithm, AbstractLearner, AbstractPolicy, AbstractWorld, Iteration, RunStopped, Task
 
 _HOPELESS = 3  # iterations in a row in which a seed learned nothing, after which a run stops
 _FEWER = 5  # episodes that the deploying policy is judged by, for each of the exploring one's
@@ -136,6 +139,11 @@ def notes_of(world: AbstractWorld) -> list[str]:
     return [*world.notes, said] if learned else world.notes
 
 
+def overlaps(world: AbstractWorld) -> bool:
+    """Whether real steps and stages do not share a processor."""
+    return isinstance(world, GymnasiumWorld) and jax.default_backend() != "cpu"
+
+
 def faults_of(world: AbstractWorld) -> str:
     """How a simulator has misbehaved, if it has."""
     return str(world.faults) if isinstance(world, GymnasiumWorld) and world.faults.total else ""
@@ -220,28 +228,45 @@ class Run:
         return changes_of_machine(self._before, device(), versions()) if self._before else []
 
     def loop(self, log: EpisodeLog, progress: LiveProgress | PlainProgress, asked: Callable[[], bool]) -> bool:
-        """Every iteration that is left; whether none was left out."""
-        learner = self.learner
-        if learner is None:
-            learner = self.learner = self.algo.start(self.keys)
+        """Every iteration that is left; whether none was left out.
+
+        Where the simulator and the stages are not on the same device, an iteration is evaluated and saved while the
+        stage of the next one is under way."""
+        if self.learner is None:
+            self.learner = self.algo.start(self.keys)
             self.record(0, {}, progress)
-        for n in range((self.done or 0) + 1, self.algo.num_iterations + 1):
-            if asked():
-                return False
-            learner, metrics, _, walked = self.algo.iterate(self.keys, learner, n)
-            self.learner = learner
-            began = time.perf_counter()
-            for steps in walked:
-                log.append(n, self.config.seeds, steps)
-            self._saving += time.perf_counter() - began
-            measured = {name: np.asarray(values) for name, values in metrics.items()}
-            self.record(n, measured, progress)
-            began = time.perf_counter()
-            checkpoint.save(self.folder.checkpoint, self.algo.lightened(learner), self.facts(n, log.extent))
-            self._saving += time.perf_counter() - began
-            self.done = n
-            self.check_recovers(measured)
-        return True
+        learner, begun = self.learner, deque[tuple[int, Iteration]]()
+        todo = range((self.done or 0) + 1, self.algo.num_iterations + 1)
+        behind = 1 if overlaps(self.algo.world) else 0
+        try:
+            for n in itertools.takewhile(lambda _: not asked(), todo):
+                iteration = self.algo.iterate(self.keys, learner, n)
+                learner = iteration.learner
+                begun.append((n, iteration))
+                if len(begun) > behind:
+                    self.settle(*begun.popleft(), log, progress)
+        except RunStopped:
+            while begun:
+                self.settle(*begun.popleft(), log, progress)
+            raise
+        while begun:
+            self.settle(*begun.popleft(), log, progress)
+        return (self.done or 0) == self.algo.num_iterations
+
+    def settle(self, n: int, iteration: Iteration, log: EpisodeLog, progress: LiveProgress | PlainProgress) -> None:
+        """What an iteration gave, evaluated and on disk."""
+        self.learner = iteration.learner
+        began = time.perf_counter()
+        for steps in iteration.walked:
+            log.append(n, self.config.seeds, steps)
+        self._saving += time.perf_counter() - began
+        measured = {name: np.asarray(values) for name, values in iteration.metrics.items()}
+        self.record(n, measured, progress)
+        began = time.perf_counter()
+        checkpoint.save(self.folder.checkpoint, self.algo.lightened(self.learner), self.facts(n, log.extent))
+        self._saving += time.perf_counter() - began
+        self.done = n
+        self.check_recovers(measured)
 
     def conclude(self, status: str, command: str) -> dict[str, Any]:
         """The summary and the policies, on disk."""

@@ -138,11 +138,13 @@ class GymnasiumWorld(AbstractWorld):
         self.environments.close()
 
     def collect(self, keys: Key[Array, " seeds"], policies: AbstractPolicy, n: int) -> tuple[Transitions, Transitions]:
+        policies, keys = _beside_simulator(policies, keys)
         lanes = Lanes.of(keys, -(-n // self.mdp.horizon), self.mdp.horizon)
         rows = _transitions(self._record(lanes, policies, self._to_the_end(lanes), restart=True))
         return rows, rows
 
     def draw(self, keys: Key[Array, " seeds"], policies: AbstractPolicy, n: int) -> tuple[Transitions, Transitions]:
+        policies, keys = _beside_simulator(policies, keys)
         lanes = Lanes.of(keys, n, self.mdp.horizon)
         walked = self._record(lanes, policies, lanes.time, restart=False)
         seed, lane = np.indices(lanes.time.shape)
@@ -152,6 +154,7 @@ class GymnasiumWorld(AbstractWorld):
     def evaluate(
         self, keys: Key[Array, " seeds"], policies: AbstractPolicy, episodes: int
     ) -> Float[Array, "seeds episodes"]:
+        policies, keys = _beside_simulator(policies, keys)
         lanes = Lanes.of(keys, episodes, self.mdp.horizon, fixed=True)
         returns = np.zeros(lanes.seed.shape)
         for wave, t, step, kept in self._walk(lanes, _deterministic(policies), self._to_the_end(lanes), restart=False):
@@ -202,13 +205,12 @@ class GymnasiumWorld(AbstractWorld):
         ends before and there is a `restart`, the next one begins."""
         if not live.any():
             return
-        policies, keys = _beside_simulator(policies, lanes.keys)
         act = _compiled(_act, policies)
         judge = _compiled(_judge, (self.mdp.reward, self.mdp.terminal))
         memory, begins, begun = _compiled(_begin, policies)(live), np.zeros_like(live), np.zeros(live.shape, int)
         state = self.environments.reset(live, lanes.seed, fixed=lanes.fixed)
         for t in range(int(final.max()) + 1):
-            memory, action = act(keys, np.uint32(lanes.number * self.mdp.horizon + t), memory, begins, state)
+            memory, action = act(lanes.keys, np.uint32(lanes.number * self.mdp.horizon + t), memory, begins, state)
             played = np.asarray(action)
             next_state, own_reward, terminated, truncated, spoilt = self.environments.step(played, live)
             good = live & ~spoilt
@@ -231,7 +233,7 @@ class GymnasiumWorld(AbstractWorld):
 
 def _beside_simulator(policies: AbstractPolicy, keys: Array) -> tuple[AbstractPolicy, Array]:
     """Both on the processor that steps: to send a state to an accelerator and its action back takes longer than a
-    policy that does not search takes to choose it."""
+    policy that does not search takes to choose it, and has to wait for whatever the accelerator is at."""
     if policies.searches or jax.default_backend() == "cpu":
         return policies, keys
     arrays, rest = eqx.partition((policies, keys), eqx.is_array)
