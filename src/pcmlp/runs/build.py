@@ -75,7 +75,7 @@ def build_framework(config: RunConfig, task: Task) -> tuple[Task, PCMLP]:
         fit_samples=config.fit_samples,
         covariance=config.covariance,
     )
-    return Task(task.world, features, model, task.success_return), algo
+    return Task(task.world, features, model, task.success_return, task.map), algo
 
 
 def build_deep(config: DeepConfig, task: Task) -> tuple[Task, Deep]:
