@@ -36,7 +36,16 @@ _WALLS = (
     Wall((_LOW, 0.5 * _SIDE), (1.5 * _SIDE, 1.5 * _SIDE), _HEIGHT),
 )
 
-ANT_UMAZE = Robot("ant.xml", 0.02, 5, pushed_start, partial(after_hidden, hidden=0), hidden=0, walls=_WALLS)
+ANT_UMAZE = Robot(
+    "ant.xml",
+    0.02,
+    5,
+    pushed_start,
+    partial(after_hidden, hidden=0),
+    hidden=0,
+    walls=_WALLS,
+    ranges=((_LOW, _HIGH), (_LOW, _HIGH)),  # so that nothing is imagined outside, and x, y have a unit of the maze's
+)
 
 
 @dataclass(frozen=True)
