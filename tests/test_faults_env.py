@@ -324,17 +324,17 @@ def test_what_a_space_admits():
     def fault(index, value):
         values = inside.copy()
         values[index] = value
-        return sight.judged("step", [Answer(inside), Answer(values)])[1][1].fault
+        return sight.judged("step", [Answer(inside), Answer(values)]).faults.get(1, Answer()).fault
 
     assert not any(fault(0, value) for value in (-1e30, 1e30, 0.0))
     assert not any((fault(1, -1e-4), fault(1, 1e30), fault(2, 10.001), fault(3, 0.5004), fault(3, -0.0004)))
     assert not fault(4, 1e6 + 1.06)  # of 32 bits
     assert fault(1, -1e-2) == fault(2, 10.1) == fault(3, 0.501) == fault(3, -0.001) == fault(4, 1e6 + 9) == "outside"
     assert fault(0, np.nan) == fault(0, -np.inf) == fault(0, 1e39) == fault(3, np.inf) == "not finite"
-    seen, (first, second) = sight.judged("step", [Answer(inside), Answer(inside[:4])])
-    assert seen.dtype == np.float32
-    np.testing.assert_array_equal(seen[0], np.float32(inside))
-    assert (first.fault, second.fault) == ("", "shape")
+    rows = sight.judged("step", [Answer(inside), Answer(inside[:4])])
+    assert rows.observation.dtype == np.float32
+    np.testing.assert_array_equal(rows.observation[0], np.float32(inside))
+    assert {row: answer.fault for row, answer in rows.faults.items()} == {1: "shape"}
 
 
 @pytest.mark.fault("an environment that ignores `reset(seed)`", "a line says that runs are not reproducible")

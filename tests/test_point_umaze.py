@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pcmlp import rollout
-from pcmlp.tasks.point_umaze import PointUMaze, coverage, entered_cells, free_cells
+from pcmlp.tasks.point_umaze import PointUMaze, maze_map
 from pcmlp.types import AbstractPolicy, ConfigError
 
 TASK = PointUMaze().build()
@@ -208,25 +208,26 @@ def test_random_play_does_not_reach_it():
 
 def test_free_cells():
     for per_unit in (1, 10):
-        cells = np.asarray(free_cells(per_unit))
+        cells = np.asarray(maze_map(per_unit).free)
         assert cells.shape == (3 * per_unit, 3 * per_unit)
         assert cells.sum() == 7 * per_unit**2
-    np.testing.assert_array_equal(free_cells(1), [[True, False, True], [True, False, True], [True, True, True]])
+    rows = [[True, True, True], [False, False, True], [True, True, True]]
+    np.testing.assert_array_equal(maze_map(1).free, rows)
 
 
 def test_coverage_counts_free_squares_once():
     states = jnp.array([[0.51, 0.52], [0.55, 0.58], [0.65, 0.5], [2.95, 3.0], [1.0, 1.0], [2.5, 1.5]])
     valid = jnp.array([True, True, True, True, True, False])
-    entered = np.asarray(entered_cells(states, valid))
-    assert sorted(map(tuple, np.argwhere(entered))) == [(5, 5), (6, 5), (29, 29)]  # (1, 1) is the block's edge
-    assert float(coverage(states, valid)) == pytest.approx(3 / 700)
+    entered = TASK.map.entered(states, valid)
+    assert sorted(map(tuple, np.argwhere(entered))) == [(5, 5), (5, 6), (29, 29)]  # (1, 1) is the block's edge
+    assert float(TASK.map.coverage(entered)) == pytest.approx(3 / 700)
 
 
 def test_every_free_square_can_be_entered(walk):
     path = jnp.asarray(walk[0].reshape(-1, 2))
     everything = jnp.ones(len(path), bool)
-    assert float(coverage(path, everything)) == 1.0
-    assert float(coverage(path, ~everything)) == 0.0
+    assert float(TASK.map.coverage(TASK.map.entered(path, everything))) == 1.0
+    assert float(TASK.map.coverage(TASK.map.entered(path, ~everything))) == 0.0
 
 
 def test_bad_horizon():

@@ -6,8 +6,6 @@ from pcmlp.tasks import steppers
 from pcmlp.tasks.steppers import Steppers
 from pcmlp.workers import Answer, Copies, Workers
 
-STEP = [("step", 0, None)]
-
 
 class Clock:
     """A step takes as long as who does it says."""
@@ -35,6 +33,9 @@ def stepping(kind, clock, seconds, fault=""):
             clock.now += seconds * sum(what != "make" for what, *_ in orders)
             return [Answer(fault=fault)] * len(orders)
 
+        def step(self, lanes, actions):
+            return self.ask([("step", lane, None) for lane in lanes])
+
         def close(self):
             self.closed = True
 
@@ -45,7 +46,7 @@ def walk(pool, count):
     """So many steps; whether others did them."""
     changed = pool.change()
     for _ in range(count):
-        pool.ask(STEP)
+        pool.step([0], [None])
     return changed
 
 

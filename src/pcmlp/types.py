@@ -6,13 +6,16 @@ reward + bonus as its reward, so a planner never knows which of the two it was g
 
 import abc
 from collections.abc import Callable, Iterable
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
+
+if TYPE_CHECKING:  # the tasks are made of what is here
+    from pcmlp.tasks.maps import Map
 
 State = Shaped[Array, "*state"]  # what the agent observes: an integer in a finite MDP, a vector elsewhere
 Action = Shaped[Array, "*action"]
@@ -206,6 +209,7 @@ class Task(eqx.Module):
     features: Features | None = None  # the phi under which the setting is proved
     model: AbstractModel | None = None  # the class P, as an element that nothing was fitted to
     success_return: float | None = None  # an episode with at least this return succeeded
+    map: "Map | None" = None  # the ground it is on, where it is judged by how much of that was entered
 
 
 class ConfigError(ValueError):

@@ -41,6 +41,22 @@ class Answer(NamedTuple):
     said: str = ""  # what went wrong, in words
 
 
+class Rows(NamedTuple):
+    """The answers of several copies as arrays, [n, ...]; what those say that have a fault does not count."""
+
+    observation: np.ndarray
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    faults: dict[int, Answer]  # by row
+
+    @staticmethod
+    def of(observation: np.ndarray, faults: dict[int, Answer]) -> "Rows":
+        """Of steps that pay nothing and end nothing."""
+        count = len(observation)
+        return Rows(observation, np.zeros(count), np.zeros(count, bool), np.zeros(count, bool), faults)
+
+
 class Copies:
     """The environments of some lanes, one after another."""
 
@@ -50,7 +66,7 @@ class Copies:
         self._held: dict[int, Any] = {} if first is None else {0: first}
         self._kept = first if keep else None
         self._whole = set(self._held)
-        self._flock: Callable[[Sequence[Any], Sequence[Any]], list[Any]] | None = None
+        self._flock: Callable[[Sequence[Any], np.ndarray], Rows] | None = None
 
     def has(self, lane: int) -> bool:
         return lane in self._whole
@@ -60,16 +76,17 @@ class Copies:
         self._whole.discard(lane)
 
     def ask(self, orders: Sequence[Order]) -> list[Answer]:
-        """An environment with a method `together` has something that steps several of its kind at once: a function of
-        environments and actions that gives what the step of each returns, or the exception it raises."""
-        if len(orders) > 1 and all(what == "step" for what, _, _ in orders):
-            environments = [self._held[lane] for _, lane, _ in orders]
-            if self._flock is None and hasattr(environments[0], "together"):
-                self._flock = environments[0].together()
-            if self._flock is not None:
-                steps = self._flock(environments, [action for _, _, action in orders])
-                return [_answer("step", step) for step in steps]
         return [self.answer(*order) for order in orders]
+
+    def step(self, lanes: Sequence[int], actions: Sequence[Any]) -> list[Answer] | Rows:
+        """An environment with a method `together` has something that steps several of its kind at once: a function of
+        environments and actions that gives the rows."""
+        environments = [self._held[lane] for lane in lanes]
+        if self._flock is None and len(lanes) > 1 and hasattr(environments[0], "together"):
+            self._flock = environments[0].together()
+        if self._flock is None:
+            return self.ask([("step", *order) for order in zip(lanes, actions, strict=True)])
+        return self._flock(environments, np.stack(actions))
 
     def answer(self, what: str, lane: int, argument: Any) -> Answer:
         try:
@@ -78,8 +95,11 @@ class Copies:
             env = self._held[lane]
             returned = env.reset(seed=argument) if what == "reset" else env.step(argument)
         except Exception as error:  # whatever the environment raises
-            returned = error
-        return _answer(what, returned)
+            return Answer(fault=RAISED, said=f"{what} raised {_words(error)}")
+        try:
+            return _read(what, returned)
+        except Exception as error:
+            return Answer(fault=MALFORMED, said=f"{what} returned something that cannot be read ({_words(error)})")
 
     def _renew(self, lane: int) -> Answer:
         self._discard(lane)  # before another one wants its window, port or licence
@@ -138,6 +158,9 @@ class Workers:
             self.close()
             raise
         return [answers[lane] for _, lane, _ in orders]
+
+    def step(self, lanes: Sequence[int], actions: Sequence[Any]) -> list[Answer]:
+        return self.ask([("step", *order) for order in zip(lanes, actions, strict=True)])
 
     def _send(self, worker: int, share: list[Order]) -> None:
         if worker not in self._running:
@@ -225,15 +248,6 @@ def _end_all(running: dict[int, tuple[Any, Connection]]) -> None:
         _end(*running.popitem()[1])
 
 
-def _answer(what: str, returned: Any) -> Answer:
-    if isinstance(returned, Exception):
-        return Answer(fault=RAISED, said=f"{what} raised {_words(returned)}")
-    try:
-        return _read(what, returned)
-    except Exception as error:
-        return Answer(fault=MALFORMED, said=f"{what} returned something that cannot be read ({_words(error)})")
-
-
 def _read(what: str, returned: Any) -> Answer:
     if what == "reset":
         (observation, _), reward, terminated, truncated = returned, 0.0, False, False
@@ -257,4 +271,17 @@ def _exit(code: int | None) -> str:
     return f"exit code {code}"
 
 
-__all__ = ["DIED", "HUNG", "LOST", "MALFORMED", "RAISED", "SHARED", "Answer", "Copies", "Order", "Workers", "serve"]
+__all__ = [
+    "DIED",
+    "HUNG",
+    "LOST",
+    "MALFORMED",
+    "RAISED",
+    "SHARED",
+    "Answer",
+    "Copies",
+    "Order",
+    "Rows",
+    "Workers",
+    "serve",
+]

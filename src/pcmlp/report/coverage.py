@@ -22,7 +22,9 @@ from pcmlp.report import style
 from pcmlp.report.reading import Run
 from pcmlp.runs.episodes import Record
 from pcmlp.tasks.classic import acrobot_goal, mountain_car_goal
-from pcmlp.tasks.point_umaze import at_goal, entered_cells, free_cells
+from pcmlp.tasks.maps import Map
+from pcmlp.tasks.mujoco.ant_umaze import ant_umaze_map
+from pcmlp.tasks.point_umaze import at_goal, maze_map
 
 _POINTS = 20_000  # more would hide each other
 _CELLS = 20  # along each axis of a plane that has no cells of its own
@@ -44,7 +46,7 @@ class View:
     project: Callable[[np.ndarray], np.ndarray]
     angles: tuple[bool, bool] = (False, False)
     goal: Callable[[jax.Array], jax.Array] | None = None  # of one place
-    maze: bool = False  # with walls, and cells of its own
+    map: Map | None = None  # with walls, and cells of its own
     equal: bool = False  # one unit is as long along both axes
 
 
@@ -90,7 +92,15 @@ VIEWS = {
         lambda states: np.stack([_angle(states, 0), states[..., 2]], axis=-1),
         angles=(True, False),
     ),
-    "point-umaze": View(("x", "y"), (0.0, 0.0), (3.0, 3.0), _first_two, goal=_maze_goal, maze=True, equal=True),
+    "point-umaze": View(("x", "y"), (0.0, 0.0), (3.0, 3.0), _first_two, goal=_maze_goal, map=maze_map(), equal=True),
+    "ant-umaze": View(("x (m)", "y (m)"), (-4.0, -4.0), (20.0, 20.0), _first_two, map=ant_umaze_map(), equal=True),
+    "hand-egg": View(
+        ("x of the egg (m)", "y of the egg (m)"),
+        (0.8, 0.75),
+        (1.2, 1.05),
+        lambda states: states[..., 61:63],
+        equal=True,
+    ),
 }
 
 
@@ -155,20 +165,20 @@ def covered(visits: Sequence[Visits], view: View) -> tuple[np.ndarray, np.ndarra
 
 def _cells(view: View) -> tuple[int, str]:
     """How many there are, and what they are called."""
-    if view.maze:
-        count = int(free_cells().sum())
+    if view.map is not None:
+        count = int(view.map.free.sum())
         return count, f"the maze's {count} cells"
     return _CELLS**2, f"{_CELLS} × {_CELLS} cells"
 
 
 def _entered(view: View, places: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Which cells, [columns, rows]."""
-    if view.maze:
-        return np.asarray(entered_cells(jnp.asarray(places, jnp.float32), jnp.asarray(valid)))
+    """Which cells, [rows, columns]."""
+    if view.map is not None:
+        return np.asarray(view.map.entered(jnp.asarray(places, jnp.float32), jnp.asarray(valid)))
     low, high = np.array(view.low), np.array(view.high)
     column, row = np.clip(_CELLS * (places[valid] - low) / (high - low), 0, _CELLS - 1).astype(int).T
     entered = np.zeros((_CELLS, _CELLS), bool)
-    entered[column, row] = True
+    entered[row, column] = True
     return entered
 
 
@@ -226,8 +236,8 @@ def _draw_scenery(axes: Axes, view: View) -> None:
     extent = (view.low[0], view.high[0], view.low[1], view.high[1])
     x, y = np.linspace(view.low, view.high, _PIXELS, dtype=np.float32).T
     grid = jnp.stack(jnp.meshgrid(jnp.asarray(x), jnp.asarray(y)), axis=-1)
-    if view.maze:
-        wall = ~np.asarray(free_cells()).T
+    if view.map is not None:
+        wall = ~np.asarray(view.map.free)
         axes.imshow(_painted(wall, _WALL), extent=extent, origin="lower", aspect="auto", interpolation="nearest")
     if view.goal is not None:
         goal = np.asarray(jax.vmap(jax.vmap(view.goal))(grid))
@@ -247,7 +257,7 @@ def _finish_large(axes: Axes, view: View) -> None:
         if angle:
             axis.set_ticks(list(_ANGLES), list(_ANGLES.values()))
     scenery = {"goal": _GOAL} if view.goal else {}
-    scenery |= {"wall": _WALL} if view.maze else {}
+    scenery |= {"wall": _WALL} if view.map else {}
     patches = [Patch(color=colour, label=label) for label, colour in scenery.items()]
     if patches:
         axes.legend(handles=patches, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False, fontsize=8)

@@ -19,12 +19,12 @@ from pcmlp.tasks.checks import Samples, alike, check_environment, first_line, im
 from pcmlp.tasks.faults import Faults, Sight, too_many
 from pcmlp.tasks.steppers import Steppers, most_workers
 from pcmlp.types import ConfigError
-from pcmlp.workers import DIED, LOST, SHARED, Answer, Copies, Order, Workers
+from pcmlp.workers import DIED, LOST, SHARED, Answer, Copies, Workers
 
 _MOST = 128  # copies at a time: a simulator of a robot takes some megabytes
 _SAMPLES = 32  # steps of random play
 _IN_A_ROW = 5  # faults of a lane, with no good episode between: it has then been made anew four times
-_NOBODY = (Answer(fault=LOST), None)
+_NOBODY = Answer(fault=LOST)
 _GUARD = "a script that uses workers has to call this under if __name__ == '__main__':"
 
 
@@ -59,7 +59,7 @@ class Environments:
         self._max_faults = max_faults
         self._sight = Sight(first.observation_space)
         self._begun: set[int] = set()  # lanes that ever had a copy
-        self._steps: Counter[int] = Counter()  # of a lane's episode
+        self._steps = np.zeros(0, int)  # of each lane's episode
         self._in_a_row: Counter[int] = Counter()
         self._seeds: dict[int, tuple[int, int]] = {}  # a lane's last seed, and how many were made of it since
 
@@ -94,6 +94,7 @@ class Environments:
         self._begun.update(range(count))
 
     def _allow(self, count: int) -> None:
+        self._steps = np.pad(self._steps, (0, max(0, count - self._steps.size)))
         if count > 1 and isinstance(self._make, str):
             raise ConfigError(
                 f"environment {self.first}: {count} seeds need as many copies of it, and {self._make}; "
@@ -110,7 +111,7 @@ class Environments:
         states = np.zeros((lanes.size, *self._sight.shape), np.float32)
         waiting: dict[int, int | None] = {}
         for lane in map(int, np.flatnonzero(lanes)):
-            if self._steps.pop(lane, 0) and self.steppers.has(lane):
+            if self._walked(lane) and self.steppers.has(lane):
                 del self._in_a_row[lane]  # it got through an episode
             if seeds is not None:
                 self._seeds[lane] = int(seeds.flat[lane]), 0
@@ -136,17 +137,19 @@ class Environments:
         states = np.zeros((lanes.size, *self._sight.shape), np.float32)
         reward = np.zeros(lanes.size, np.float32)
         terminated, truncated, spoilt = np.zeros((3, lanes.size), bool)
-        chosen = list(map(int, np.flatnonzero(lanes)))
-        answers = self._observe("step", [lane for lane in chosen if self.steppers.has(lane)], actions)
-        for lane in chosen:
-            answer, seen = answers.get(lane, _NOBODY)
-            self._steps[lane] += answer.fault != LOST
-            if answer.fault:
-                spoilt[lane] = True
-                self._reject(lane, answer)
-            else:
-                states[lane], reward[lane] = seen, answer.reward
-                terminated[lane], truncated[lane] = answer.terminated, answer.truncated
+        chosen = np.flatnonzero(lanes).tolist()
+        there = [lane for lane in chosen if self.steppers.has(lane)]
+        rows = self._sight.judged("step", self.steppers.step(there, [actions[lane] for lane in there]))
+        faults = {there[i]: answer for i, answer in rows.faults.items()}
+        faults |= dict.fromkeys(set(chosen).difference(there), _NOBODY)
+        states[there], reward[there] = rows.observation, rows.reward
+        terminated[there], truncated[there] = rows.terminated, rows.truncated
+        self._steps[[lane for lane in there if lane not in faults or faults[lane].fault != LOST]] += 1
+        for lane, answer in sorted(faults.items()):
+            spoilt[lane] = True
+            for of_lane in (states, reward, terminated, truncated):
+                of_lane[lane] = 0
+            self._reject(lane, answer)
         rest = (x.reshape(lanes.shape) for x in (reward, terminated, truncated, spoilt))
         return Stepped(states.reshape(*lanes.shape, -1), *rest)
 
@@ -180,28 +183,29 @@ class Environments:
                 raise ConfigError(f"environment {self.first}: {answer.said}; let it make a new one at each call")
         return answers
 
-    def _observe(self, what: str, lanes: list[int], arguments: Any) -> dict[int, tuple[Answer, Any]]:
-        """What each lane did and what is seen then."""
-        orders: list[Order] = [(what, lane, arguments[lane]) for lane in lanes]
-        seen, answers = self._sight.judged(what, self.steppers.ask(orders))
-        return dict(zip(lanes, zip(answers, seen, strict=True), strict=True))
+    def _walked(self, lane: int) -> int:
+        """The steps of a lane's episode, which is over."""
+        steps, self._steps[lane] = int(self._steps[lane]), 0
+        return steps
 
     def _begin(self, waiting: dict[int, int | None]) -> dict[int, tuple[Answer, Any]]:
-        """What resetting gave, after making what there is none of."""
+        """What resetting gave and what is seen then, after making what there is none of."""
         absent = [lane for lane in waiting if not self.steppers.has(lane)]
         made = dict(zip(absent, self._renew(absent), strict=True))
         self.faults.restarts += sum(not answer.fault and lane in self._begun for lane, answer in made.items())
         self._begun.update(lane for lane, answer in made.items() if not answer.fault)
         # A worker that died while it made one has taken with it those it made before.
-        answers = self._observe("reset", [lane for lane in waiting if self.steppers.has(lane)], waiting)
+        there = [lane for lane in waiting if self.steppers.has(lane)]
+        rows = self._sight.judged("reset", self.steppers.reset(there, [waiting[lane] for lane in there]))
+        begun = {lane: (rows.faults.get(i, Answer()), rows.observation[i]) for i, lane in enumerate(there)}
         for lane in waiting:
-            if lane not in answers:
-                answers[lane] = (made[lane], None) if lane in made and made[lane].fault else _NOBODY
-        return answers
+            if lane not in begun:
+                begun[lane] = made[lane] if lane in made and made[lane].fault else _NOBODY, None
+        return begun
 
     def _reject(self, lane: int, answer: Answer) -> None:
         """Counts a fault and the episode it spoils, and says when it is enough."""
-        steps = self._steps.pop(lane, 0)
+        steps = self._walked(lane)
         self.faults.rejected += steps
         self.steppers.forget(lane)
         if answer.fault == LOST:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pcmlp.types import EnvironmentFault
-from pcmlp.workers import DIED, HUNG, MALFORMED, RAISED, Answer
+from pcmlp.workers import DIED, HUNG, MALFORMED, RAISED, Answer, Rows
 
 NOT_FINITE, SHAPE, OUTSIDE = "not finite", "shape", "outside"
 
@@ -75,25 +75,33 @@ class Sight:
         self.low = np.clip(low - room, -most, most).astype(np.float32)
         self.high = np.clip(high + room, -most, most).astype(np.float32)
 
-    def judged(self, what: str, answers: list[Answer]) -> tuple[np.ndarray, list[Answer]]:
-        """The observations, and the answers with the faults that some of them are; all at once, because a comparison
-        of a few numbers takes longer than a step of a small environment."""
+    def judged(self, what: str, answers: list[Answer] | Rows) -> Rows:
+        """The answers, with the faults that some observations are; all at once, because a comparison of a few numbers
+        takes longer than a step of a small environment."""
+        rows = answers if isinstance(answers, Rows) else self._rows(what, answers)
+        with np.errstate(over="ignore"):
+            values = rows.observation.astype(np.float32)
+        fits = ((values >= self.low) & (values <= self.high)).all(axis=1)
+        found = {int(i): self._fault(what, values[i]) for i in np.flatnonzero(~fits)}
+        return rows._replace(observation=values, faults={**found, **rows.faults})
+
+    def _rows(self, what: str, answers: list[Answer]) -> Rows:
+        """Where there is no observation of the right shape, one that is nothing but right."""
         values = np.empty((len(answers), *self.shape), np.float32)
         values[:] = self.low
-        judged = list(answers)
+        faults: dict[int, Answer] = {}
         with np.errstate(over="ignore"):
             for i, answer in enumerate(answers):
                 if answer.fault:
-                    continue
-                if answer.observation.shape == self.shape:
+                    faults[i] = answer
+                elif answer.observation.shape == self.shape:
                     values[i] = answer.observation
                 else:
                     said = f"{what} gave an observation of shape {answer.observation.shape}, not {self.shape}"
-                    judged[i] = Answer(fault=SHAPE, said=said)
-        fits = ((values >= self.low) & (values <= self.high)).all(axis=1)
-        for i in np.flatnonzero(~fits):
-            judged[i] = self._fault(what, values[i])
-        return values, judged
+                    faults[i] = Answer(fault=SHAPE, said=said)
+        columns = ([getattr(a, name) for a in answers] for name in ("reward", "terminated", "truncated"))
+        reward, terminated, truncated = (np.array(x) for x in columns)
+        return Rows(values, reward, terminated.astype(bool), truncated.astype(bool), faults)
 
     def _fault(self, what: str, values: np.ndarray) -> Answer:
         if not np.isfinite(values).all():

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Key
 
+from pcmlp.tasks.maps import Map
 from pcmlp.types import MDP, Box, ConfigError, Task
 from pcmlp.world import JaxWorld
 
@@ -45,7 +46,7 @@ class PointUMaze:
         mdp = MDP(initial, move, reward, at_goal, self.horizon)
         states = Box(jnp.zeros(2), jnp.full(2, _SIDE))
         # A success returns at least 100 - 0.02 H, which is more than 1 for horizons up to 4,950.
-        return Task(JaxWorld(mdp, states, Box.of(1.0, 2)), success_return=1.0)
+        return Task(JaxWorld(mdp, states, Box.of(1.0, 2)), success_return=1.0, map=maze_map())
 
 
 def is_free(x: Float[Array, "*n"], y: Float[Array, "*n"]) -> Bool[Array, "*n"]:
@@ -76,25 +77,9 @@ def reward(state: Float[Array, "2"], action: Float[Array, "2"], next_state: Floa
     return jnp.where(at_goal(state, action, next_state), 100.0, 0.0) - cost
 
 
-def free_cells(per_unit: int = 10) -> Bool[Array, "cells cells"]:
-    """The squares of side 1 / per_unit that are not solid, by column (x) and row (y); 7 per_unit^2 of them."""
-    count = int(_SIDE) * per_unit
-    centre = (jnp.arange(count, dtype=float) + 0.5) / per_unit
-    x, y = jnp.meshgrid(centre, centre, indexing="ij")
-    return is_free(x, y)
+def maze_map(per_unit: int = 10) -> Map:
+    """Of squares of side 1 / per_unit, 7 per_unit^2 of them free."""
+    return Map.of((0.0, 0.0), (_SIDE, _SIDE), 1.0 / per_unit, is_free)
 
 
-def entered_cells(states: Float[Array, "n 2"], valid: Bool[Array, " n"], per_unit: int = 10) -> Bool[Array, "m m"]:
-    """The free squares that a valid state lies in; the block's lower edge belongs to none."""
-    count = int(_SIDE) * per_unit
-    column, row = jnp.clip(jnp.floor(states * per_unit).astype(int), 0, count - 1).T
-    entered = jnp.zeros((count, count), bool).at[column, row].max(valid)
-    return entered & free_cells(per_unit)
-
-
-def coverage(states: Float[Array, "n 2"], valid: Bool[Array, " n"], per_unit: int = 10) -> Float[Array, ""]:
-    """The share of the free squares that were entered: 1 where the maze is explored."""
-    return jnp.sum(entered_cells(states, valid, per_unit)) / jnp.sum(free_cells(per_unit))
-
-
-__all__ = ["PointUMaze", "coverage", "entered_cells", "free_cells"]
+__all__ = ["PointUMaze", "at_goal", "maze_map"]

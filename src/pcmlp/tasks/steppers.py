@@ -7,8 +7,11 @@ its random numbers at the start of every walk.
 import os
 import time
 from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
-from pcmlp.workers import Answer, Copies, Order, Workers
+from pcmlp.workers import Answer, Copies, Rows, Workers
+
+T = TypeVar("T")
 
 _LONG = 10.0  # seconds of steps after which it is worth trying to do them elsewhere, and to compare
 _MOST = 16  # workers
@@ -39,12 +42,17 @@ class Steppers:
     def make(self, lanes: Sequence[int]) -> list[Answer]:
         return self.now.ask([("make", lane, None) for lane in lanes])
 
-    def ask(self, orders: Sequence[Order]) -> list[Answer]:
-        """Resets and steps."""
+    def reset(self, lanes: Sequence[int], seeds: Sequence[int | None]) -> list[Answer]:
+        return self._timed(lambda: self.now.ask([("reset", *order) for order in zip(lanes, seeds, strict=True)]), lanes)
+
+    def step(self, lanes: Sequence[int], actions: Sequence[Any]) -> list[Answer] | Rows:
+        return self._timed(lambda: self.now.step(lanes, actions), lanes)
+
+    def _timed(self, work: Callable[[], T], lanes: Sequence[int]) -> T:
         begun = time.perf_counter()
-        answers = self.now.ask(orders)
+        answers = work()
         taken = time.perf_counter() - begun
-        self.seconds, self._taken, self._asked = self.seconds + taken, self._taken + taken, self._asked + len(orders)
+        self.seconds, self._taken, self._asked = self.seconds + taken, self._taken + taken, self._asked + len(lanes)
         return answers
 
     def change(self) -> bool:

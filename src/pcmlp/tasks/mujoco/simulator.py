@@ -9,22 +9,23 @@ zero at every step and not at the last forces. So a step does not depend on who 
 import multiprocessing
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
 from pcmlp.tasks.checks import import_mujoco
-from pcmlp.tasks.mujoco.robot import Robot
+from pcmlp.tasks.mujoco.robot import Robot, Wall
 from pcmlp.tasks.steppers import most_workers
+from pcmlp.workers import RAISED, Answer, Rows
 
 mujoco = import_mujoco()  # its types are not known to type checkers
 from mujoco.rollout import Rollout  # noqa: E402
 
 MODELS = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
 
-_STATE = int(mujoco.mjtState.mjSTATE_FULLPHYSICS)
+_STATE = int(mujoco.mjtState.mjSTATE_FULLPHYSICS)  # the time, positions, velocities, and what actuators remember
 _DIVERGED = "the simulation diverged"
 _BAD = [
     int(getattr(mujoco.mjtWarning, name))
@@ -34,19 +35,39 @@ _BAD = [
 
 def load_model(robot: Robot) -> Any:
     """An MjModel."""
-    model = mujoco.MjModel.from_xml_path(str(MODELS / robot.xml))
+    spec = mujoco.MjSpec.from_file(str(MODELS / robot.xml))
+    for wall in robot.walls:
+        _build(spec, wall)
+    model = spec.compile()
     model.opt.timestep = robot.timestep
     return model
+
+
+def _build(spec: Any, wall: Wall) -> None:
+    """As rough as the floor of Gymnasium's ant."""
+    low, high = np.array([*wall.low, 0.0]), np.array([*wall.high, wall.height])
+    contact = {"contype": 1, "conaffinity": 1, "condim": 3, "friction": [1.0, 0.5, 0.5], "margin": 0.01}
+    box = mujoco.mjtGeom.mjGEOM_BOX
+    spec.worldbody.add_geom(type=box, pos=(low + high) / 2, size=(high - low) / 2, **contact)
+
+
+def check_divergence(data: Any) -> None:
+    """MuJoCo then begins again at rest, as if nothing had happened: no transition of the robot's."""
+    if any(data.warning[kind].number for kind in _BAD):
+        raise RuntimeError(_DIVERGED)
 
 
 class Simulator(gymnasium.Env):
     def __init__(self, robot: Robot):
         self.robot = robot
         self.model = load_model(robot)
-        self.data = mujoco.MjData(self.model)
+        self.data = mujoco.MjData(self.model)  # to work with: of the last step that it took alone
+        self.state = self._state()  # where it is, as MuJoCo writes it
         low, high = self.model.actuator_ctrlrange.T.astype(np.float32)
         self.action_space = Box(low, high)
-        self.observation_space = Box(-np.inf, np.inf, self._observed().shape, np.float64)
+        bounds = np.full((*self._observed().shape, 2), (-np.inf, np.inf))
+        bounds[: len(robot.ranges)] = np.reshape(robot.ranges, (-1, 2))
+        self.observation_space = Box(*bounds.T, dtype=np.float64)
 
     def __str__(self) -> str:
         return self.robot.xml
@@ -56,26 +77,35 @@ class Simulator(gymnasium.Env):
         mujoco.mj_resetData(self.model, self.data)
         start = self.robot.start(self.np_random, self.model.qpos0, self.model.nv)
         self.data.qpos[:], self.data.qvel[:] = start
+        self.state = self._state()
         return self._observed(), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
-        self.data.ctrl[:] = action
-        self.data.qacc_warmstart[:] = 0.0
+        self.goes_on(self.state, action)
         mujoco.mj_step(self.model, self.data, self.robot.frame_skip)
-        # MuJoCo then begins again at rest, as if nothing had happened: no transition of the robot's.
-        if any(self.data.warning[kind].number for kind in _BAD):
-            raise RuntimeError(_DIVERGED)
-        return self._observed(), 0.0, False, False, {}
-
-    def moved(self, action: np.ndarray, state: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
-        """What a step returns that was taken elsewhere and led to this state of MuJoCo's."""
-        self.data.ctrl[:] = action
-        mujoco.mj_setState(self.model, self.data, state, _STATE)
+        check_divergence(self.data)
+        self.state = self._state()
         return self._observed(), 0.0, False, False, {}
 
     def together(self) -> "Flock":
         """What steps several of its kind at once."""
         return Flock(self.robot, self.model)
+
+    def goes_on(self, state: np.ndarray, action: np.ndarray) -> None:
+        """Its data are in `state` and do `action`."""
+        mujoco.mj_setState(self.model, self.data, state, _STATE)
+        self.data.ctrl[:] = action
+        self.data.qacc_warmstart[:] = 0.0
+
+    def observed_after(self, action: np.ndarray) -> np.ndarray:
+        """What is seen where `action` has led."""
+        self.goes_on(self.state, action)
+        return self._observed()
+
+    def _state(self) -> np.ndarray:
+        state = np.zeros(mujoco.mj_stateSize(self.model, _STATE))
+        mujoco.mj_getState(self.model, self.data, state, _STATE)
+        return state
 
     def _observed(self) -> np.ndarray:
         if self.robot.derived:
@@ -84,6 +114,13 @@ class Simulator(gymnasium.Env):
             mujoco.mj_forward(self.model, self.data)
             mujoco.mj_rnePostConstraint(self.model, self.data)
         return self.robot.observe(self.data)
+
+
+class Moved(NamedTuple):
+    """What can be observed of several robots at once, with the names that an MjData has for one."""
+
+    qpos: np.ndarray  # [n, ...]
+    qvel: np.ndarray
 
 
 class Flock:
@@ -95,31 +132,38 @@ class Flock:
         self.robot, self.model = robot, model
         self.pool = Rollout(nthread=threads)
         self.data = [mujoco.MjData(model) for _ in range(max(1, threads))]
-        self.size = mujoco.mj_stateSize(model, _STATE)
 
-    def __call__(self, simulators: Sequence[Simulator], actions: Sequence[np.ndarray]) -> list[Any]:
-        """What the step of each returns, or the exception that it raises."""
-        count, skip = len(simulators), self.robot.frame_skip
-        before, after = np.zeros((count, self.size)), np.zeros((count, skip, self.size))
-        for simulator, state in zip(simulators, before, strict=True):
-            mujoco.mj_getState(self.model, simulator.data, state, _STATE)
+    def __call__(self, simulators: Sequence[Simulator], actions: np.ndarray) -> Rows:
+        before = np.stack([simulator.state for simulator in simulators])
+        after = self._after(before, actions)
+        # Where it diverges, the clock stops or begins again.
+        whole = np.abs(after[:, 0] - before[:, 0] - self.robot.dt) < 0.5 * self.robot.timestep
+        for simulator, state in zip(simulators, after, strict=True):
+            simulator.state = state
+        if self.robot.derived:
+            observed = np.stack([s.observed_after(action) for s, action in zip(simulators, actions, strict=True)])
+        else:
+            end = 1 + self.model.nq + self.model.nv
+            observed = self.robot.observe(Moved(after[:, 1 : 1 + self.model.nq], after[:, 1 + self.model.nq : end]))
+        diverged = Answer(fault=RAISED, said=f"step raised RuntimeError: {_DIVERGED}")
+        return Rows.of(observed, {int(i): diverged for i in np.flatnonzero(~whole)})
+
+    def _after(self, before: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """The states that a step leads to from those `before`."""
+        count, skip, size = len(before), self.robot.frame_skip, before.shape[1]
+        after = np.zeros((count, skip, size))
         self.pool.rollout(
             [self.model] * count,
             self.data,
             before,
-            np.repeat(np.asarray(actions, np.float64)[:, None], skip, axis=1),
+            np.repeat(actions.astype(np.float64)[:, None], skip, axis=1),
             skip_checks=True,  # they take as long as a step
             nstep=skip,
             initial_warmstart=np.zeros((count, self.model.nv)),
             state=after,
             sensordata=np.zeros((count, skip, self.model.nsensordata)),
         )
-        # Where it diverges, the clock stops or begins again.
-        whole = np.abs(after[:, -1, 0] - before[:, 0] - self.robot.dt) < 0.5 * self.robot.timestep
-        return [
-            simulator.moved(action, state) if good else RuntimeError(_DIVERGED)
-            for simulator, action, state, good in zip(simulators, actions, after[:, -1], whole, strict=True)
-        ]
+        return after[:, -1]
 
 
-__all__ = ["MODELS", "Flock", "Simulator", "load_model"]
+__all__ = ["MODELS", "Flock", "Simulator", "check_divergence", "load_model"]

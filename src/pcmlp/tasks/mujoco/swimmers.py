@@ -26,8 +26,8 @@ _TIP = 1.5  # from the point to the tip, in Gymnasium's model
 
 
 def observe_tip(data: Any) -> np.ndarray:
-    angle, speed, rate = data.qpos[2], data.qvel[0], data.qvel[2]
-    return np.append(after_hidden(data, 2), speed - _TIP * rate * np.sin(angle))
+    angle, speed, rate = data.qpos[..., 2:3], data.qvel[..., 0:1], data.qvel[..., 2:3]
+    return np.concatenate([after_hidden(data, 2), speed - _TIP * rate * np.sin(angle)], axis=-1)
 
 
 SWIMMER = Robot("swimmer.xml", 0.01, 4, _START, observe_tip, hidden=2)
