@@ -29,10 +29,17 @@ class MLP(eqx.Module):
     weights: tuple[Float[Array, "_ _"], ...]
     biases: tuple[Float[Array, " _"], ...]
     activation: Activation = eqx.field(static=True)
+    normed: bool = eqx.field(static=True, default=False)  # whether hidden layers are (Ba et al. 2016), before `act`
 
     @staticmethod
     def of(
-        key: Key[Array, ""], sizes: tuple[int, ...], activation: Activation, *, last: float = 1.0, bias: float = 0.0
+        key: Key[Array, ""],
+        sizes: tuple[int, ...],
+        activation: Activation,
+        *,
+        last: float = 1.0,
+        bias: float = 0.0,
+        normed: bool = False,
     ) -> "MLP":
         """Gaussian weights of variance gain / inputs (He et al. 2015), the last layer's times `last`^2; biases of std
         `bias`.
@@ -49,17 +56,23 @@ class MLP(eqx.Module):
         layers = [x.reshape(i + 1, o) for x, (i, o) in zip(jnp.split(drawn, ends[:-1]), pairs, strict=True)]
         weights = tuple(s * x[:-1] for s, x in zip(std, layers, strict=True))
         biases = tuple(bias * x[-1] for x in layers)
-        return MLP(weights, biases, activation)
+        return MLP(weights, biases, activation, normed)
 
     def hidden(self, x: Float[Array, " i"], precision: str | None = None) -> Float[Array, " h"]:
         """The last hidden layer. Where a GPU's shortened products (TF32) are not enough, precision="highest"."""
         act = jax.nn.relu if self.activation == "relu" else jnp.tanh
         for W, b in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            x = act(jnp.matmul(x, W, precision=precision) + b)
+            x = jnp.matmul(x, W, precision=precision) + b
+            x = act(layer_norm(x) if self.normed else x)
         return x
 
     def __call__(self, x: Float[Array, " i"], precision: str | None = None) -> Float[Array, " o"]:
         return jnp.matmul(self.hidden(x, precision), self.weights[-1], precision=precision) + self.biases[-1]
+
+
+def layer_norm(x: Float[Array, " h"]) -> Float[Array, " h"]:
+    x = x - jnp.mean(x)
+    return x * jax.lax.rsqrt(jnp.mean(x**2) + 1e-5)
 
 
 class Gaussian(eqx.Module):
@@ -139,7 +152,7 @@ def in_units(net: MLP, old: Normaliser, new: Normaliser) -> MLP:
     size = old.mean.shape[0]
     scaled = jnp.concatenate([W[:size] * (new.std / old.std)[:, None], W[size:]])
     moved = b + ((new.mean - old.mean) / old.std) @ W[:size]
-    return MLP((scaled, *net.weights[1:]), (moved, *net.biases[1:]), net.activation)
+    return eqx.tree_at(lambda n: (n.weights[0], n.biases[0]), net, (scaled, moved))
 
 
 def descend(

@@ -66,10 +66,13 @@ class SoftActorCritic(AbstractPolicy):
         return eqx.tree_at(lambda p: p.noise, self, jnp.zeros_like(self.noise))
 
     def at(self, units: Normaliser) -> "SoftActorCritic":
-        """The same policy and critics, of states in other units."""
+        """The same policy and critics, of states in other units; nets that have learned nothing yet are as good in the
+        new units as they are."""
+        trained = optax.tree_utils.tree_get(self.optimiser, "count") > 0
+        old = jax.tree.map(lambda x, y: jnp.where(trained, x, y), self.units, units)
         learned, targets = self.learned, self.targets
-        both = jax.vmap(lambda net: in_units(net, self.units, units))
-        nets = in_units(learned.actor, self.units, units), both(learned.critics), both(targets), units
+        both = jax.vmap(lambda net: in_units(net, old, units))
+        nets = in_units(learned.actor, old, units), both(learned.critics), both(targets), units
         return eqx.tree_at(lambda p: (p.learned.actor, p.learned.critics, p.targets, p.units), self, nets)
 
 
@@ -100,7 +103,10 @@ class SAC(AbstractPlanner):
         actor_key, critic_key = jr.split(key)
         size, controls = self.states.size, self.actions.size
         actor = MLP.of(actor_key, (size, *self.sizes, 2 * controls), "relu", last=0.01)
-        critics = jax.vmap(lambda k: MLP.of(k, (size + controls, *self.sizes, 1), "relu"))(jr.split(critic_key))
+        # Normed: far from all data, where a wrong model may lead, the value of a plain net grows with the distance, and
+        # one such target after another grows beyond bounds (half-cheetah: one seed of four).
+        sizes = (size + controls, *self.sizes, 1)
+        critics = jax.vmap(lambda k: MLP.of(k, sizes, "relu", normed=True))(jr.split(critic_key))
         learned = Learned(actor, critics, jnp.zeros(()))
         state = optax.adam(self.rate).init(eqx.filter(learned, eqx.is_array))
         return SoftActorCritic(learned, critics, state, Normaliser.identity(size), self.actions, jnp.ones(()))
@@ -108,8 +114,10 @@ class SAC(AbstractPlanner):
     def plan(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> tuple[SoftActorCritic, Metrics]:
         assert isinstance(policy, SoftActorCritic)
         walk_key, row_key, noise_key = jr.split(key, 3)
-        rows = self.imagined(walk_key, mdp, policy)
-        policy = policy.at(Normaliser.fit(rows.state, rows.valid))
+        episodes = self.imagined(walk_key, mdp, policy)
+        # The units of where they begin, which has been real; what is imagined from there may be anywhere.
+        policy = policy.at(Normaliser.fit(episodes.state[:, 0], episodes.valid[:, 0]))
+        rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), episodes)
         data = Batch(
             x=jax.vmap(policy.units)(rows.state),
             u=jax.vmap(policy.control)(jax.vmap(self.actions.clip)(rows.action)),
@@ -145,12 +153,13 @@ class SAC(AbstractPlanner):
         }
 
     def imagined(self, key: Key[Array, ""], mdp: MDP, policy: SoftActorCritic) -> Transitions:
+        """Episodes, [streams, length, ...]."""
+
         def episode(key):
             start_key, walk_key = jr.split(key)
             return walk(walk_key, mdp, policy, begin(mdp.initial(start_key), policy), self.length)[1]
 
-        steps = jax.vmap(episode)(jr.split(key, self.streams))
-        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), steps)
+        return jax.vmap(episode)(jr.split(key, self.streams))
 
     def update(
         self, learned: Learned, targets: MLP, state: PyTree, batch: Batch, noise: Float[Array, "two_n a"]

@@ -143,6 +143,7 @@ _DENSE: dict[str, Any] = {
     "fresh": False,
     "num_starts": 20_000,
     "replay_starts": 0.95,
+    "margin": 0.1,
     "planner.name": "sac",
 }
 _DEEP_STEPS = {"point-umaze": 10_000, "pendulum": 4_000}  # where the preset's steps are not enough
