@@ -40,5 +40,7 @@ def reward_free_note(config: RunConfig, task: Task) -> list[str]:
     """What a reward-free run explores for, and how to see what came of it."""
     if not (isinstance(config, DeepConfig) and config.reward_free):
         return []
-    seen = "; coverage in metrics.csv is the share of the map it has entered" if task.map is not None else ""
-    return [f"reward-free: explores for the bonus alone, the task's reward is planned for but never explored for{seen}"]
+    said = "reward-free: explores for the bonus alone; the task's reward is planned for but not explored for"
+    ends = ", and its goal ends no episode of exploring" if task.goal_ends else ""
+    seen = "; coverage in metrics.csv is the share of the map that was entered" if task.map is not None else ""
+    return [f"{said}{ends}{seen}"]

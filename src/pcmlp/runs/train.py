@@ -156,7 +156,7 @@ class Run:
 
     def __post_init__(self) -> None:
         def judge(episodes: int) -> Judge:
-            return Judge(self.algo.world, evaluation_keys(self.keys), episodes)
+            return Judge(self.task.world, evaluation_keys(self.keys), episodes)
 
         # The exploring policy is not what a run is for: a look at it is enough, and a planner's episodes are dear.
         fewer = -(-self.config.eval_episodes // _FEWER)
