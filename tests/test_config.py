@@ -11,7 +11,7 @@ from pcmlp.runs.config import from_json, resolve, resolve_gymnasium, to_json
 from pcmlp.runs.options import CEMOptions, DeepConfig, FourierFeatures, MPPIOptions, NeuralModel
 from pcmlp.runs.presets import ALGORITHMS, PAPER_PRESETS, PRESETS, algorithms_for
 from pcmlp.tasks import TASKS
-from pcmlp.tasks.mujoco import MUJOCO_TASKS
+from pcmlp.tasks.mujoco import DENSE_TASKS, MUJOCO_TASKS
 from pcmlp.types import ConfigError
 
 TABLES = {"pcmlp": (5.0, 30_000), "pcmlp-mppi": (1.0, 10_000)}  # the paper's c and replay for the sparse tasks
@@ -31,7 +31,7 @@ def test_every_preset_builds_and_survives_json(algo, task):
 def test_every_preset_of_the_paper_builds_and_survives_json(algo, task):
     config = resolve(task, algo, settings=("preset=paper",))
     assert from_json(to_json(config)) == config
-    dense = algo == "pcmlp" and task in ("pendulum", *MUJOCO_TASKS)
+    dense = algo == "pcmlp" and task in ("pendulum", "hand-egg", *DENSE_TASKS)
     table = (200_000, 4_000, 0.1, 100_000) if dense else (30_000, config.samples_per_policy, *TABLES[algo])
     assert (config.steps, config.samples_per_policy, config.bonus_scale, config.replay_size) == table
     assert config.steps == resolve(task, algo, settings=("preset=paper", "bonus_scale=0")).steps
@@ -50,6 +50,8 @@ def test_robots_have_the_papers_budget_and_one_configuration(task):
 def test_the_paper_has_tables_for_deep_tasks_only():
     with pytest.raises(ConfigError, match="preset=paper: the paper has no table for pcmlp-linear on combination-lock"):
         resolve(LOCK, settings=("preset=paper",))
+    with pytest.raises(ConfigError, match="preset=paper: the paper has no table for pcmlp on ant-umaze; leave it out"):
+        resolve("ant-umaze", settings=("preset=paper",))
     with pytest.raises(ConfigError, match="preset=papr: unknown; the nearest is paper"):
         resolve(CAR, settings=("preset=papr",))
     assert resolve(CAR).preset == "ours"

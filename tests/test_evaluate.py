@@ -20,6 +20,7 @@ from pcmlp.runs.folder import read_metrics
 from pcmlp.runs.policy import SavedRun, load_run
 from pcmlp.tasks import Acrobot, MountainCar, Pendulum, PointUMaze
 from pcmlp.tasks.mujoco import ROBOTS
+from pcmlp.tasks.mujoco.hand import EggInHand
 from pcmlp.tasks.mujoco.simulator import Simulator
 from pcmlp.types import Box, ConfigError
 
@@ -108,10 +109,13 @@ def test_scores():
 
 def seen(task):
     """Four states: of the space where it has bounds, of an episode where it has none."""
-    if task not in ROBOTS:
+    if task == "hand-egg":
+        simulator = EggInHand()
+    elif task in ROBOTS:
+        simulator = Simulator(ROBOTS[task])
+    else:
         space = DRAWN[task]().build().world.states
         return np.stack([space.sample(key) for key in jr.split(jr.key(0), 4)])
-    simulator = Simulator(ROBOTS[task])
     first, action = simulator.reset(seed=0)[0], simulator.action_space.high
     return np.stack([first, *(simulator.step(action)[0] for _ in range(3))])
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
 
 from pcmlp.tasks.mujoco import ROBOTS
 
@@ -43,14 +44,8 @@ class Drawing:
 
     def draw(self, axes: Axes, states: np.ndarray, action: float) -> list[Artist]:
         ends, widths = self.limbs(states)
-        centre = float(self.pose(states)[0])
-        points = axes.get_window_extent().height / axes.figure.dpi * 72 / self.height  # of a metre
-        drawn = self._marks(axes, centre)
-        for end, width in zip(ends, widths, strict=True):
-            x, y = end[:, self.across].T
-            line = {"color": _BLUE, "linewidth": max(_INK, width * points), "solid_capstyle": "round"}
-            drawn += axes.plot(x - centre, y, alpha=0.8, **line)
-        return drawn
+        centre = np.array([self.pose(states)[0], 0.0])
+        return self._marks(axes, float(centre[0])) + _lines(axes, ends[..., self.across] - centre, widths)
 
     def pose(self, states: np.ndarray) -> np.ndarray:
         """The positions of the joints at the last of the states."""
@@ -65,11 +60,7 @@ class Drawing:
         model, data = self.physics
         data.qpos[:] = self.pose(states)
         mujoco.mj_kinematics(model, data)
-        moving = model.geom_bodyid > 0
-        radius, length = model.geom_size[moving, :2].T
-        length = np.maximum(length, _DOT)  # a sphere has none
-        axis = data.geom_xmat[moving].reshape(-1, 3, 3)[:, :, 2] * length[:, None]
-        return np.stack([data.geom_xpos[moving] - axis, data.geom_xpos[moving] + axis], 1), 2 * radius
+        return _capsules(model, data, model.geom_bodyid > 0)
 
     def _marks(self, axes: Axes, centre: float) -> list[Artist]:
         """One for each metre, so that a walk is seen to move."""
@@ -98,6 +89,94 @@ class Reacher:
         ]
 
 
+class Maze:
+    """A robot among walls, from above, with the way it has come."""
+
+    def __init__(self, task: str, low: float, high: float):
+        """The ground between `low` and `high` along both axes is in the picture."""
+        self.robot = Drawing(task, high - low, top=True)
+        self.low, self.high = low, high
+
+    def setting(self, axes: Axes) -> None:
+        for wall in self.robot.robot.walls:
+            axes.add_patch(Rectangle(wall.low, *np.subtract(wall.high, wall.low), color=_GREY))
+        axes.set(xlim=(self.low, self.high), ylim=(self.low, self.high), aspect="equal")
+
+    def pose(self, states: np.ndarray) -> np.ndarray:
+        return self.robot.pose(states)
+
+    def draw(self, axes: Axes, states: np.ndarray, action: float) -> list[Artist]:
+        ends, widths = self.robot.limbs(states)
+        x, y = states[:, :2].T
+        return [*axes.plot(x, y, color=_BLUE, alpha=0.4, linewidth=1), *_lines(axes, ends[..., :2], widths, least=1.0)]
+
+
+class HandEgg:
+    """A hand, the egg and its goal, without perspective, from above the thumb."""
+
+    # right and up in the picture, in the coordinates of the simulator
+    view = np.array([[0.5, -0.866, 0.0], [0.366, 0.211, 0.906]])
+    centre = np.array([1.0, 0.9, 0.16])
+
+    @cached_property
+    def physics(self) -> tuple[Any, Any]:
+        from pcmlp.tasks.mujoco.hand import EggInHand
+
+        hand = EggInHand()
+        return hand.model, hand.data
+
+    def setting(self, axes: Axes) -> None:
+        axes.set(xlim=(-0.2, 0.2), ylim=(-0.15, 0.15), aspect="equal")
+
+    def draw(self, axes: Axes, states: np.ndarray, action: float) -> list[Artist]:
+        from pcmlp.tasks.mujoco.simulator import mujoco
+
+        model, data = self.physics
+        data.qpos[:] = np.concatenate([states[-1, :24], states[-1, 61:75]])  # joints, egg, goal
+        mujoco.mj_kinematics(model, data)
+        fingers = (model.geom_type == int(mujoco.mjtGeom.mjGEOM_CAPSULE)) & (model.geom_bodyid > 0)
+        ends, widths = _capsules(model, data, fingers)
+        names = [f"robot0:{name}" for name in ("wrist", "ffknuckle", "mfknuckle", "rfknuckle", "lfknuckle", "wrist")]
+        palm = np.stack([data.body(name).xpos for name in names])
+        return [
+            *axes.plot(*self._seen(palm).T, color=_GREY, linewidth=4),
+            *_lines(axes, self._seen(ends), widths),
+            *axes.plot(*self._outline(model, data, "target"), color=_GREEN, linewidth=2),
+            *axes.plot(*self._outline(model, data, "object"), color="#D55E00", linewidth=2),
+        ]
+
+    def _seen(self, places: np.ndarray) -> np.ndarray:
+        return (places - self.centre) @ self.view.T
+
+    def _outline(self, model: Any, data: Any, name: str) -> np.ndarray:
+        """The ellipse that an ellipsoid is seen as, and its long axis: [2, points]."""
+        axes = data.geom(name).xmat.reshape(3, 3) * model.geom(name).size  # half of them, as columns
+        round_it = np.linspace(0, 2 * np.pi, 40)
+        ellipse = np.linalg.cholesky(self.view @ axes @ axes.T @ self.view.T) @ [np.cos(round_it), np.sin(round_it)]
+        long = self.view @ np.stack([axes[:, 2], -axes[:, 2]], axis=1)
+        gap = np.full((2, 1), np.nan)
+        return self._seen(data.geom(name).xpos)[:, None] + np.concatenate([ellipse, gap, long], axis=1)
+
+
+def _capsules(model: Any, data: Any, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both ends of the axes of the chosen geoms, [geoms, 2, 3], and how thick they are."""
+    radius, length = model.geom_size[chosen, :2].T
+    length = np.maximum(length, _DOT)  # a sphere has none
+    axis = data.geom_xmat[chosen].reshape(-1, 3, 3)[:, :, 2] * length[:, None]
+    return np.stack([data.geom_xpos[chosen] - axis, data.geom_xpos[chosen] + axis], 1), 2 * radius
+
+
+def _lines(axes: Axes, ends: np.ndarray, widths: np.ndarray, least: float = _INK) -> list[Artist]:
+    """Between ends, [lines, 2, 2], as thick as they are, but at least so many points."""
+    low, high = axes.get_ylim()
+    points = axes.get_window_extent().height / axes.figure.dpi * 72 / (high - low)  # of a metre
+    drawn: list[Artist] = []
+    for (x, y), width in zip(ends.transpose(0, 2, 1), widths, strict=True):
+        line = {"color": _BLUE, "linewidth": max(least, width * points), "solid_capstyle": "round"}
+        drawn += axes.plot(x, y, alpha=0.8, **line)
+    return drawn
+
+
 ROBOT_SCENES = {
     "half-cheetah": Drawing("half-cheetah", 2.0, middle=0.6),
     "hopper-et": Drawing("hopper-et", 2.4, middle=0.9),
@@ -108,6 +187,8 @@ ROBOT_SCENES = {
     "slim-humanoid-et": Drawing("slim-humanoid-et", 2.6, middle=1.0),
     "swimmer": Drawing("swimmer", 4.0, top=True),
     "swimmer-v0": Drawing("swimmer-v0", 4.0, top=True),
+    "ant-umaze": Maze("ant-umaze", -5.0, 21.0),
+    "hand-egg": HandEgg(),
 }
 
 __all__ = ["ROBOT_SCENES"]

@@ -3,7 +3,9 @@
 Each failure is one line that says what is wrong and what to do.
 """
 
+import contextlib
 import inspect
+import io
 import textwrap
 import traceback
 import warnings
@@ -159,6 +161,17 @@ def import_mujoco() -> Any:
     return mujoco
 
 
+def import_robotics() -> Any:
+    """Gymnasium-Robotics, which only hand-egg needs."""
+    import_mujoco()
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # news of other environments of it
+            import gymnasium_robotics
+    except ImportError as error:
+        raise ConfigError("gymnasium-robotics is not installed; run pip install 'pcmlp[robotics]'") from error
+    return gymnasium_robotics
+
+
 def check_environment(env: Any) -> list[str]:
     """That `env` is a Gymnasium environment, passes Gymnasium's own checks and has spaces that we support; what is
     worth knowing of it though nothing is wrong."""
@@ -263,5 +276,6 @@ __all__ = [
     "first_line",
     "import_gymnasium",
     "import_mujoco",
+    "import_robotics",
     "trial",
 ]

@@ -2,7 +2,7 @@
 
     s' = observe(f^k(q, v; a))
 
-with q, v the positions and velocities of the joints, f one step of MuJoCo, k the frame skip, and the action held. The
+with q, v the positions and velocities of the joints, f one step of MuJoCo, k the frame skip, and the action held. Most
 tasks are those of section 7.2 of the paper, which follows the benchmark of Wang et al. (2019): with the velocity and
 the height of the state *before* the step in the reward, so that r is known from (s, a, s') without the simulator, and
 the imagination can pay what the world does. Starts are Gymnasium's.
@@ -14,7 +14,7 @@ import abc
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,9 +22,18 @@ from jaxtyping import Array, Float
 
 from pcmlp.tasks.checks import import_mujoco
 from pcmlp.tasks.host import GymnasiumWorld
+from pcmlp.tasks.maps import Map
 from pcmlp.types import Task
 
 Start = Callable[[np.random.Generator, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
+
+
+class Wall(NamedTuple):
+    """A box on the ground, from one corner to the other."""
+
+    low: tuple[float, float]
+    high: tuple[float, float]
+    height: float
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,7 @@ class Robot:
     observe: Callable[[Any], np.ndarray]  # of an MjData
     derived: bool = False  # whether that is of more than positions and velocities
     hidden: int = 1  # how many of the first positions are not observed: where it is along the ground
+    walls: tuple[Wall, ...] = ()  # beside what the model has
 
     @property
     def dt(self) -> float:
@@ -57,12 +67,16 @@ class RobotTask(abc.ABC):
     @abc.abstractmethod
     def build(self) -> Task: ...
 
-    def built(self, robot: Robot, reward: Callable, terminal: Callable) -> Task:
+    def built(self, robot: Robot, reward: Callable, terminal: Callable, map: Map | None = None) -> Task:
         import_mujoco()
         from pcmlp.tasks.mujoco.simulator import Simulator
 
-        world = GymnasiumWorld.of(
-            partial(Simulator, robot),
+        return Task(self.stepped(partial(Simulator, robot), reward, terminal), map=map)
+
+    def stepped(self, make: Callable[[], Any], reward: Callable, terminal: Callable) -> GymnasiumWorld:
+        """The world of what `make` makes."""
+        return GymnasiumWorld.of(
+            make,
             reward=reward,
             terminal=terminal,
             horizon=self.horizon,
@@ -70,7 +84,6 @@ class RobotTask(abc.ABC):
             timeout=self.timeout,
             max_faults=self.max_faults,
         )
-        return Task(world)
 
 
 def after_hidden(data: Any, hidden: int) -> np.ndarray:
@@ -95,4 +108,4 @@ def effort(action: Float[Array, " a"], most: float = 1.0) -> Float[Array, ""]:
     return jnp.sum(jnp.clip(action, -most, most) ** 2)
 
 
-__all__ = ["Robot", "RobotTask", "after_hidden", "effort", "pushed_start", "uniform_start"]
+__all__ = ["Robot", "RobotTask", "Wall", "after_hidden", "effort", "pushed_start", "uniform_start"]

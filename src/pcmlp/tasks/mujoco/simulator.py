@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from pcmlp.tasks.checks import import_mujoco
-from pcmlp.tasks.mujoco.robot import Robot
+from pcmlp.tasks.mujoco.robot import Robot, Wall
 
 mujoco = import_mujoco()  # its types are not known to type checkers
 
@@ -25,9 +25,26 @@ _BAD = [
 
 def load_model(robot: Robot) -> Any:
     """An MjModel."""
-    model = mujoco.MjModel.from_xml_path(str(MODELS / robot.xml))
+    spec = mujoco.MjSpec.from_file(str(MODELS / robot.xml))
+    for wall in robot.walls:
+        _build(spec, wall)
+    model = spec.compile()
     model.opt.timestep = robot.timestep
     return model
+
+
+def _build(spec: Any, wall: Wall) -> None:
+    """As rough as the floor of Gymnasium's ant."""
+    low, high = np.array([*wall.low, 0.0]), np.array([*wall.high, wall.height])
+    contact = {"contype": 1, "conaffinity": 1, "condim": 3, "friction": [1.0, 0.5, 0.5], "margin": 0.01}
+    box = mujoco.mjtGeom.mjGEOM_BOX
+    spec.worldbody.add_geom(type=box, pos=(low + high) / 2, size=(high - low) / 2, **contact)
+
+
+def check_divergence(data: Any) -> None:
+    """MuJoCo then begins again at rest, as if nothing had happened: no transition of the robot's."""
+    if any(data.warning[kind].number for kind in _BAD):
+        raise RuntimeError("the simulation diverged")
 
 
 class Simulator(gymnasium.Env):
@@ -52,9 +69,7 @@ class Simulator(gymnasium.Env):
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
         self.data.ctrl[:] = action
         mujoco.mj_step(self.model, self.data, self.robot.frame_skip)
-        # MuJoCo then begins again at rest, as if nothing had happened: no transition of the robot's.
-        if any(self.data.warning[kind].number for kind in _BAD):
-            raise RuntimeError("the simulation diverged")
+        check_divergence(self.data)
         return self._observed(), 0.0, False, False, {}
 
     def _observed(self) -> np.ndarray:
@@ -65,4 +80,4 @@ class Simulator(gymnasium.Env):
         return self.robot.observe(self.data)
 
 
-__all__ = ["MODELS", "Simulator", "load_model"]
+__all__ = ["MODELS", "Simulator", "check_divergence", "load_model"]

@@ -1,0 +1,67 @@
+"""An ant in a U-shaped maze: ant-umaze (paper: section 7.3, after Trott et al. 2019).
+
+The free ground is seven squares of side 8, in three rows, with walls around them and between the rows
+
+    .      .    .            y in 12 ... 20
+    #####  ##   .            y in  4 ... 12, solid for x < 12
+    start  .    .            y in -4 ...  4
+
+and the ant starts in the middle of the first, at (0, 0). It is paid for moving anywhere, and nothing for the maze:
+
+    r(s, a, s') = 0.01 (|v| - 1e-4 |a|^2)
+
+with v the velocity of the torso along the ground before the step, a clipped to [-1, 1]. So running in a circle at the
+start pays as well as any journey, and what was explored is told by the map: the share of the 448 free squares of 1 m^2
+that the torso has entered. Observed are all positions, where the ant is in the maze included, and all velocities.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from pcmlp.tasks.maps import Map
+from pcmlp.tasks.mujoco.robot import Robot, RobotTask, Wall, after_hidden, effort, pushed_start
+from pcmlp.types import Task, never
+
+_SIDE = 8.0  # of each of the seven squares. paper: a picture / here: that of the authors' release
+_LOW, _HIGH = -0.5 * _SIDE, 2.5 * _SIDE
+_HEIGHT = 20.0  # of the walls: full torque can throw the ant 5.6 m up
+_WALLS = (
+    Wall((_LOW - _SIDE, _LOW - _SIDE), (_LOW, _HIGH + _SIDE), _HEIGHT),
+    Wall((_HIGH, _LOW - _SIDE), (_HIGH + _SIDE, _HIGH + _SIDE), _HEIGHT),
+    Wall((_LOW, _LOW - _SIDE), (_HIGH, _LOW), _HEIGHT),
+    Wall((_LOW, _HIGH), (_HIGH, _HIGH + _SIDE), _HEIGHT),
+    Wall((_LOW, 0.5 * _SIDE), (1.5 * _SIDE, 1.5 * _SIDE), _HEIGHT),
+)
+
+ANT_UMAZE = Robot("ant.xml", 0.02, 5, pushed_start, partial(after_hidden, hidden=0), hidden=0, walls=_WALLS)
+
+
+@dataclass(frozen=True)
+class AntUMaze(RobotTask):
+    """An ant in a U-shaped maze in MuJoCo, paid for moving and not for where; its map tells what was explored."""
+
+    def build(self) -> Task:
+        return self.built(ANT_UMAZE, ant_umaze_reward, never, map=ant_umaze_map())
+
+
+def ant_umaze_reward(
+    state: Float[Array, "29"], action: Float[Array, "8"], next_state: Float[Array, "29"]
+) -> Float[Array, ""]:
+    return 0.01 * (jnp.linalg.norm(state[15:17]) - 1e-4 * effort(action))
+
+
+def is_free(x: Float[Array, "*n"], y: Float[Array, "*n"]) -> Bool[Array, "*n"]:
+    """Whether no wall stands at (x, y)."""
+    square = (x > _LOW) & (x < _HIGH) & (y > _LOW) & (y < _HIGH)
+    return square & ~((x < 1.5 * _SIDE) & (y > 0.5 * _SIDE) & (y < 1.5 * _SIDE))
+
+
+def ant_umaze_map() -> Map:
+    """Of squares of 1 m^2, 448 of them free."""
+    return Map.of((_LOW, _LOW), (_HIGH, _HIGH), 1.0, is_free)
+
+
+__all__ = ["ANT_UMAZE", "AntUMaze", "ant_umaze_map", "ant_umaze_reward", "is_free"]

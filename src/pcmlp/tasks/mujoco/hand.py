@@ -1,0 +1,63 @@
+"""Gymnasium-Robotics' hand with an egg as an environment whose observations are vectors.
+
+Its goals are the paper's, and it forgets what was walked before: the original's resets keep MuJoCo's warm start, so
+that the same seed would not lead to the same episode.
+"""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box
+
+from pcmlp.tasks.checks import import_robotics
+from pcmlp.tasks.mujoco.simulator import check_divergence, mujoco
+
+import_robotics()
+
+from gymnasium_robotics.envs.shadow_dexterous_hand.manipulate_egg import MujocoHandEggEnv  # noqa: E402
+
+_PARTS = ("observation", "achieved_goal", "desired_goal")
+
+
+class Egg(MujocoHandEggEnv):
+    """The original, with the two changes above."""
+
+    def _reset_sim(self) -> bool:
+        mujoco.mj_resetData(self.model, self.data)
+        return bool(super()._reset_sim())
+
+    def _sample_goal(self) -> np.ndarray:
+        # Its own option for this, target_rotation="fixed", calls a function that MuJoCo's bindings do not have.
+        goal, egg = super()._sample_goal(), self._get_achieved_goal()
+        return np.concatenate([goal[:3], egg[3:] / np.linalg.norm(egg[3:])])
+
+
+class EggInHand(gymnasium.Env):
+    """Pays what the original's own test for success says: the task's reward is checked against it."""
+
+    def __init__(self) -> None:
+        self.egg = Egg()
+        self.model, self.data = self.egg.model, self.egg.data
+        self.action_space = self.egg.action_space
+        size = sum(np.prod(self.egg.observation_space[part].shape, dtype=int) for part in _PARTS)
+        self.observation_space = Box(-np.inf, np.inf, (int(size),), np.float64)
+
+    def __str__(self) -> str:
+        return "HandManipulateEgg"
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        return _flat(self.egg.reset(seed=seed)[0]), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
+        seen, _, _, _, info = self.egg.step(action)
+        check_divergence(self.data)
+        return _flat(seen), 10.0 if info["is_success"] else -1.0, False, False, {}
+
+
+def _flat(seen: dict[str, np.ndarray]) -> np.ndarray:
+    return np.concatenate([seen[part] for part in _PARTS])
+
+
+__all__ = ["EggInHand"]
