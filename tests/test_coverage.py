@@ -1,5 +1,6 @@
 """The share of a map that was entered, iteration by iteration, and what a reward-free run says of itself."""
 
+import dataclasses
 import io
 import shutil
 
@@ -8,7 +9,7 @@ import pytest
 from rich.console import Console
 from same_run import assert_same_run
 
-from pcmlp.runs.build import build_task
+from pcmlp.runs.build import build, build_deep, build_task
 from pcmlp.runs.config import resolve
 from pcmlp.runs.coverage import Entered, read_coverage
 from pcmlp.runs.episodes import read, rows_of
@@ -16,7 +17,8 @@ from pcmlp.runs.folder import RunFolder, read_metrics
 from pcmlp.runs.notes import reward_free_note
 from pcmlp.runs.train import train
 from pcmlp.tasks.maps import Map
-from pcmlp.types import ConfigError
+from pcmlp.tasks.point_umaze import at_goal
+from pcmlp.types import ConfigError, never
 
 SEEDS = (3, 8)
 
@@ -67,8 +69,25 @@ def test_a_reward_free_run_says_what_it_explores_for(run):
     assert "coverage in metrics.csv" in run[1]
     paid, free = (resolve("mountain-car", settings=(f"reward_free={free}",)) for free in ("false", "true"))
     assert reward_free_note(paid, build_task(paid)) == []
-    (line,) = reward_free_note(free, build_task(free))
+    task = build_task(free)
+    (line,) = reward_free_note(free, task)
     assert "coverage" not in line  # there is no map
+    (line,) = reward_free_note(free, dataclasses.replace(task, for_moving=True))
+    assert "for the bonus and for the task's own reward, which is for moving alone and stays" in line
+
+
+def test_where_nothing_is_paid_a_goal_is_no_end():
+    """The task is judged with its end; a reward for moving alone stays (paper: section 7.3)."""
+    paid, free = (resolve("point-umaze", settings=(f"reward_free={free}",)) for free in ("false", "true"))
+    task, algo = build(free)
+    assert algo.world.mdp.terminal is never
+    assert task.world.mdp.terminal is at_goal
+    assert build(paid)[1].world.mdp.terminal is at_goal
+    assert build_deep(free, task)[1].reward_free
+    other = dataclasses.replace(task, for_moving=True, goal_ends=False)
+    algo = build_deep(free, other)[1]
+    assert not algo.reward_free
+    assert algo.world.mdp.terminal is at_goal
 
 
 def test_a_task_with_no_map_has_no_coverage(tmp_path):

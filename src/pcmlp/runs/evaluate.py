@@ -56,24 +56,28 @@ def scores(returns: np.ndarray, success_return: float | None) -> dict[str, float
     return {"return_mean": float(np.mean(returns)), "return_std": float(np.std(returns)), "success": success}
 
 
+def measure(saved: SavedRun, episodes: int, seed: int | None = None) -> list[dict[str, Any]]:
+    """What the deployed policy of each seed gets in the world, `episodes` times."""
+    keys = _keys(saved.config, seed)
+    returns = np.asarray(saved.task.world.evaluate(keys, saved.policies, episodes))
+    return [
+        {"seed": number, **scores(of_seed, saved.task.success_return), **share}
+        for number, of_seed, share in zip(saved.config.seeds, returns, successes(saved, keys, episodes), strict=True)
+    ]
+
+
 def evaluate_run(saved: SavedRun, episodes: int, seed: int | None = None) -> dict[str, Any]:
-    """The deployed policy of each seed, `episodes` times; also as `eval.json` in the run folder."""
+    """The deployed policies, measured; also as `eval.json` in the folder of the run or plan."""
     if not 1 <= episodes <= _MOST_EPISODES:
         raise ConfigError(f"episodes={episodes}: give 1 to {_MOST_EPISODES}")
-    config, world = saved.config, saved.task.world
-    returns = np.asarray(world.evaluate(_keys(config, seed), saved.policies, episodes))
-    found = successes(saved, _keys(config, seed), episodes)
     result = {
-        "task": config.task_name,
-        "algo": config.algo,
+        "task": saved.config.task_name,
+        "algo": saved.config.algo,
         **({"aim": dataclasses.asdict(saved.aim)} if saved.aim else {}),
         "policy": f"deployed ({type(saved.policies).__name__})",
         "episodes": episodes,
         "evaluation_seed": seed,
-        "seeds": [
-            {"seed": number, **scores(of_seed, saved.task.success_return), **share}
-            for number, of_seed, share in zip(config.seeds, returns, found, strict=True)
-        ],
+        "seeds": measure(saved, episodes, seed),
         "device": device(),
         "versions": versions(),
     }

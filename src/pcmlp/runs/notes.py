@@ -41,6 +41,8 @@ def reward_free_note(config: RunConfig, task: Task) -> list[str]:
     if not (isinstance(config, DeepConfig) and config.reward_free):
         return []
     said = "reward-free: explores for the bonus alone; the task's reward is planned for but not explored for"
+    if task.for_moving:
+        said = "reward-free: explores for the bonus and for the task's own reward, which is for moving alone and stays"
     ends = ", and its goal ends no episode of exploring" if task.goal_ends else ""
     seen = "; coverage in metrics.csv is the share of the map that was entered" if task.map is not None else ""
     return [f"{said}{ends}{seen}"]
