@@ -121,7 +121,9 @@ def load_function(option: str, place: str | None) -> Callable[..., Any] | None:
         near = difflib.get_close_matches(name, functions, n=1, cutoff=0.0)
         remedy = f"; the nearest is {near[0]}" if near else "; give a function that is there"
         raise ConfigError(f"{option}={place}: {path} has no {name}{remedy}")
-    return getattr(module, name)
+    if not callable(found := getattr(module, name)):
+        raise ConfigError(f"{option}={place}: is a {type(found).__name__}; give a function")
+    return found
 
 
 __all__ = ["PREFIX", "GymnasiumTask", "hash_of", "load_function", "time_limit"]
