@@ -3,6 +3,8 @@
 import dataclasses
 
 import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from pcmlp.deep import Deep
@@ -223,6 +225,28 @@ def test_an_environment_by_hand_has_the_presets_of_all_tasks():
             resolve_gymnasium("Cart-v0", 50, how["algo"], 0, how["steps"], how["settings"])
 
 
+@pytest.mark.parametrize("name", ["random-network", "fourier"])
+def test_coordinates_of_phi_are_chosen(name):
+    settings = (f"features.name={name}", "features.dims=1")
+    config = resolve(CAR, settings=settings)
+    assert config.features.dims == (1,)
+    assert from_json(to_json(config)) == config
+    _, algo = build(config)
+    assert algo.features.draw.states.size == 1
+    assert resolve(CAR, settings=("features.dims=none",)) == resolve(CAR)
+
+
+def test_coordinates_of_a_phi_of_algorithm_1():
+    task, algo = build(resolve("knr-lds", settings=("features.name=fourier", "features.dims=0")))
+    size = task.world.states.size
+    here, other = jnp.zeros(size), jnp.zeros(size).at[0].set(0.5)
+    action = jnp.zeros(task.world.actions.size)
+    np.testing.assert_array_equal(algo.features(here, action), algo.features(here.at[1:].set(0.5), action))
+    assert not np.allclose(algo.features(here, action), algo.features(other, action))
+    with pytest.raises(ConfigError, match=rf"^features.dims={size}: a state of the task has no coordinate {size};"):
+        build(resolve("knr-lds", settings=("features.name=fourier", f"features.dims={size}")))
+
+
 @pytest.mark.parametrize(
     ("setting", "remedy"),
     [
@@ -240,6 +264,11 @@ def test_an_environment_by_hand_has_the_presets_of_all_tasks():
         ("features.sizes=8,x", "whole number"),
         ("features.norm=2", "at most 1"),
         ("features.action_weight=0", "above 0"),
+        ("features.dims=", "or none for all"),
+        ("features.dims=0,0", "each once"),
+        ("features.dims=-1", "from 0 on"),
+        ("features.dims=0,2", "no coordinate 2; give some of 0 to 1, or none for all"),
+        ("features.dims=x", "whole number"),
         ("features.dim=10", "fourier"),
         ("model.name=knr", "neural"),
         ("model.method=sgd", "knr"),

@@ -23,6 +23,8 @@ STATES = {  # task -> a state of which two numbers were drawn
     "acrobot": lambda z: np.concatenate([np.cos(z[..., :1]), np.sin(z), np.cos(z[..., 1:]), z, z], axis=-1)[..., :6],
     "pendulum": lambda z: np.stack([np.cos(z[..., 0]), np.sin(z[..., 0]), z[..., 1]], axis=-1),
     "point-umaze": lambda z: np.clip(0.5 + 0.3 * np.abs(z), 0, 1),
+    "ant-umaze": lambda z: np.concatenate([z, np.zeros((*z.shape[:-1], 27))], axis=-1),
+    "hand-egg": lambda z: np.concatenate([np.zeros((*z.shape[:-1], 61)), 1 + 0.1 * z], axis=-1),
 }
 
 
@@ -93,7 +95,8 @@ def test_known_tasks_are_drawn_in_their_own_plane(tmp_path, task):
     assert picture is not None
     large, small, *_ = picture.axes
     assert large.get_xlabel() == VIEWS[task].labels[0]
-    assert len(large.images) == (task != "pendulum") + (task == "point-umaze")  # its goal and its walls
+    scenery = {"point-umaze": 2, "mountain-car": 1, "acrobot": 1, "ant-umaze": 1}  # goals and walls
+    assert len(large.images) == scenery.get(task, 0)
     assert small.get_title(loc="left").startswith("seed 4")
 
 

@@ -23,6 +23,7 @@ from pcmlp.report.reading import Run
 from pcmlp.runs.episodes import Record
 from pcmlp.tasks.classic import acrobot_goal, mountain_car_goal
 from pcmlp.tasks.maps import Map
+from pcmlp.tasks.mujoco.ant_umaze import ant_umaze_map
 from pcmlp.tasks.point_umaze import at_goal, maze_map
 
 _POINTS = 20_000  # more would hide each other
@@ -92,6 +93,14 @@ VIEWS = {
         angles=(True, False),
     ),
     "point-umaze": View(("x", "y"), (0.0, 0.0), (3.0, 3.0), _first_two, goal=_maze_goal, map=maze_map(), equal=True),
+    "ant-umaze": View(("x (m)", "y (m)"), (-4.0, -4.0), (20.0, 20.0), _first_two, map=ant_umaze_map(), equal=True),
+    "hand-egg": View(
+        ("x of the egg (m)", "y of the egg (m)"),
+        (0.8, 0.75),
+        (1.2, 1.05),
+        lambda states: states[..., 61:63],
+        equal=True,
+    ),
 }
 
 

@@ -9,7 +9,17 @@ import jax.random as jr
 
 from pcmlp.baselines.random import UniformPlanner
 from pcmlp.deep import Deep
-from pcmlp.features import DrawFourier, DrawRandomNetwork, OneHot, Polynomial, check_norm, feature_dim
+from pcmlp.features import (
+    Chosen,
+    DrawChosen,
+    DrawFourier,
+    DrawRandomNetwork,
+    OneHot,
+    Polynomial,
+    check_norm,
+    chosen_box,
+    feature_dim,
+)
 from pcmlp.framework import PCMLP
 from pcmlp.imagine import unknowns
 from pcmlp.models import KNR, DrawNeural, DrawWithOutcome, Fitting
@@ -118,18 +128,30 @@ def without_goal(world: AbstractWorld) -> AbstractWorld:
     return dataclasses.replace(world, mdp=dataclasses.replace(world.mdp, terminal=never))
 
 
-def draw_features(config: DeepConfig, states: Box, actions: Box) -> DrawRandomNetwork | DrawFourier:
+def draw_features(config: DeepConfig, states: Box, actions: Box) -> DrawRandomNetwork | DrawFourier | DrawChosen:
     options = config.features
-    if isinstance(options, RandomNetworkFeatures):
-        return DrawRandomNetwork.of(
-            states, actions, sizes=options.sizes, norm=options.norm, action_weight=options.action_weight
-        )
+    if not isinstance(options, RandomNetworkFeatures | FourierFeatures):
+        name = name_of(FEATURES, options)
+        raise ConfigError(f"features.name={name}: {config.algo} draws its own; give random-network or fourier")
+    if options.dims is None:
+        return _draw(options, states, actions)
+    return DrawChosen(_draw(options, chosen_box(states, options.dims), actions), options.dims)
+
+
+def _draw(
+    options: RandomNetworkFeatures | FourierFeatures, states: Box, actions: Box
+) -> DrawRandomNetwork | DrawFourier:
     if isinstance(options, FourierFeatures):
-        return DrawFourier.of(
-            states, actions, dim=options.dim, bandwidth=options.bandwidth, action_weight=options.action_weight
-        )
-    name = name_of(FEATURES, options)
-    raise ConfigError(f"features.name={name}: {config.algo} draws its own; give random-network or fourier")
+        return _draw_fourier(options, states, actions)
+    return DrawRandomNetwork.of(
+        states, actions, sizes=options.sizes, norm=options.norm, action_weight=options.action_weight
+    )
+
+
+def _draw_fourier(options: FourierFeatures, states: Box, actions: Box) -> DrawFourier:
+    return DrawFourier.of(
+        states, actions, dim=options.dim, bandwidth=options.bandwidth, action_weight=options.action_weight
+    )
 
 
 def build_task(config: RunConfig) -> Task:
@@ -179,10 +201,10 @@ def _of_vectors(options: PolynomialFeatures | FourierFeatures, states: Box, acti
         if count > _MONOMIALS:
             raise ConfigError(f"features.degree={options.degree}: {count} monomials; give a lower degree")
         return Polynomial.of(states, actions, degree=options.degree, scale=options.scale)
-    draw = DrawFourier.of(
-        states, actions, dim=options.dim, bandwidth=options.bandwidth, action_weight=options.action_weight
-    )
-    return draw.over_boxes(jr.key(0))
+    if options.dims is None:
+        return _draw_fourier(options, states, actions).over_boxes(jr.key(0))
+    draw = _draw_fourier(options, chosen_box(states, options.dims), actions)
+    return Chosen(draw.over_boxes(jr.key(0)), options.dims)
 
 
 def build_model(config: RunConfig, task: Task, features: Features) -> AbstractModel:

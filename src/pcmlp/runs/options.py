@@ -29,6 +29,7 @@ class FourierFeatures:
     dim: int = 100
     bandwidth: float | None = None  # none: the median heuristic
     action_weight: float = 1.0  # how much an action counts beside a state
+    dims: tuple[int, ...] | None = None  # the coordinates of the state that phi looks at; none: all
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class RandomNetworkFeatures:
     sizes: tuple[int, ...] = (500, 500)  # of its hidden layers; phi is the last one
     norm: float = 1.0  # the largest |phi| over the task's states
     action_weight: float = 1.0
+    dims: tuple[int, ...] | None = None  # the coordinates of the state that phi looks at; none: all
 
 
 @dataclass(frozen=True)

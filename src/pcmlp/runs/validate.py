@@ -83,7 +83,10 @@ def _features(config: RunConfig) -> Iterator[Check]:
         wide = phi.bandwidth is None or phi.bandwidth > 0
         yield "features.action_weight", phi.action_weight, phi.action_weight > 0, "give a number above 0"
         yield "features.bandwidth", phi.bandwidth, wide, "give a number above 0, or none for the median heuristic"
-
+    if isinstance(phi, FourierFeatures | RandomNetworkFeatures) and phi.dims is not None:
+        once = len(phi.dims) > 0 and len(set(phi.dims)) == len(phi.dims) and min(phi.dims) >= 0
+        remedy = "give coordinates of the state, from 0 on and each once, such as 0,1, or none for all"
+        yield "features.dims", _list(phi.dims), once, remedy
     if isinstance(phi, RandomNetworkFeatures):
         yield "features.sizes", _list(phi.sizes), _layers(phi.sizes), "give the sizes of its layers, such as 500,500"
         yield "features.norm", phi.norm, 0 < phi.norm <= 1, "give a number above 0 and at most 1"

@@ -28,7 +28,7 @@ from pcmlp.types import Task, never
 
 _SIDE = 8.0  # of each of the seven squares. paper: a picture / here: that of the authors' release
 _LOW, _HIGH = -0.5 * _SIDE, 2.5 * _SIDE
-_HEIGHT = 20.0  # of the walls: full torque can throw the ant 5.6 m up
+_HEIGHT = 20.0  # of the walls: full torque can throw the ant 5 m up
 _WALLS = (
     Wall((_LOW - _SIDE, _LOW - _SIDE), (_LOW, _HIGH + _SIDE), _HEIGHT),
     Wall((_HIGH, _LOW - _SIDE), (_HIGH + _SIDE, _HIGH + _SIDE), _HEIGHT),
@@ -37,7 +37,16 @@ _WALLS = (
     Wall((_LOW, 0.5 * _SIDE), (1.5 * _SIDE, 1.5 * _SIDE), _HEIGHT),
 )
 
-ANT_UMAZE = Robot("ant.xml", 0.02, 5, pushed_start, partial(after_hidden, hidden=0), hidden=0, walls=_WALLS)
+ANT_UMAZE = Robot(
+    "ant.xml",
+    0.02,
+    5,
+    pushed_start,
+    partial(after_hidden, hidden=0),
+    hidden=0,
+    walls=_WALLS,
+    ranges=((_LOW, _HIGH), (_LOW, _HIGH)),  # so that nothing is imagined outside, and x, y have a unit of the maze's
+)
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,7 @@ class Robot:
     derived: bool = False  # whether that is of more than positions and velocities
     hidden: int = 1  # how many of the first positions are not observed: where it is along the ground
     walls: tuple[Wall, ...] = ()  # beside what the model has
+    ranges: tuple[tuple[float, float], ...] = ()  # of the first numbers observed, which nothing can leave
 
     @property
     def dt(self) -> float:

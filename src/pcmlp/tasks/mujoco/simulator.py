@@ -54,7 +54,9 @@ class Simulator(gymnasium.Env):
         self.data = mujoco.MjData(self.model)
         low, high = self.model.actuator_ctrlrange.T.astype(np.float32)
         self.action_space = Box(low, high)
-        self.observation_space = Box(-np.inf, np.inf, self._observed().shape, np.float64)
+        bounds = np.full((*self._observed().shape, 2), (-np.inf, np.inf))
+        bounds[: len(robot.ranges)] = np.reshape(robot.ranges, (-1, 2))
+        self.observation_space = Box(*bounds.T, dtype=np.float64)
 
     def __str__(self) -> str:
         return self.robot.xml
