@@ -238,7 +238,7 @@ def test_a_report_is_one_file_that_shows_everything(tmp_path):
     file = report([run])
     assert file == run / "report.html"
     page = Page(file.read_text())
-    assert page.tags.count("img") == 3
+    assert page.tags.count("img") == 4
     assert all(link.startswith("data:image/png;base64,") for link in page.links)
     assert "script" not in page.tags
     assert "b" not in page.tags  # the command is text

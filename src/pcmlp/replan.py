@@ -55,7 +55,8 @@ def plan_anew(
         policy = _chosen(begins, algo.planner.init(init_key, imagined), policy)
         policy, metrics = algo.planner.plan(plan_key, imagined, policy)
         value = _value(judge_key, judged, policy, metrics)
-        best = _chosen(value > most, policy, best)  # never for what is no number
+        # The last of those that are alike, which has learned for longest; never one whose value is no number.
+        best = _chosen(value >= most, policy, best)
         return (eqx.filter((policy, best), eqx.is_array), jnp.fmax(most, value)), value
 
     first = algo.planner.init(first_key, imagined)
