@@ -278,8 +278,9 @@ def plan(command: Plan, words: list[str]) -> int:
     seeds = [parse_int("seeds", seed) for seed in command.seeds]
     learned = planning.load_learned(command.run, seeds, trust_code=command.trust_code)
     console = Console()
-    console_line = f"in the model of {command.run} after {learned.env_steps:,.0f} env steps, with no new one"
-    say(console, f"planning for {aim.reward or 'the reward of ' + learned.config.task_name} {console_line}")
+    paid = aim.reward or f"the reward of {learned.config.task_name}"
+    known = f"in the model of {command.run} after {learned.env_steps:,.0f} env steps, with no new one"
+    say(console, f"planning for {paid} {known}")
     record = planning.plan_run(learned, aim, out, command=shlex.join(["pcmlp", *words]), **counts)
     table = Table("seed", "imagined return", "of each attempt", title=f"planned: {out}")
     for seed in record["seeds"]:

@@ -36,7 +36,7 @@ from pcmlp.tasks.checks import Samples
 from pcmlp.types import AbstractPolicy, ConfigError, RunStopped, Task
 
 MODELLED = [algo for algo in DEEP_PRESETS if algo != "random"]  # whose runs hold a model that can be planned in
-ATTEMPTS, ROUNDS = 3, 8
+ATTEMPTS, ROUNDS = 3, 5
 _MOST = 10_000  # of either: more is a slip
 
 
