@@ -63,6 +63,7 @@ def main() -> int:
         "Minari": lambda: optional("minari", "minari", "export --minari"),
         "Gymnasium": lambda: optional("gymnasium", "gymnasium", "environments of your own"),
         "MuJoCo": lambda: optional("mujoco", "mujoco", "tasks with robots"),
+        "Robotics": lambda: optional("gymnasium_robotics", "robotics", "hand-egg"),
         "self-test": self_test,
     }
     table = Table("check", "", "what was found", title="pcmlp doctor")

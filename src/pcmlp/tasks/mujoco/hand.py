@@ -1,7 +1,7 @@
 """Gymnasium-Robotics' hand with an egg as an environment whose observations are vectors.
 
-Its goals are the paper's, and it forgets what was walked before: the original's resets keep MuJoCo's warm start, so
-that the same seed would not lead to the same episode.
+Its goals are the paper's, and a reset clears all of MuJoCo's state: the original's keeps the warning of a simulation
+that has diverged, and with it every later step would count as such.
 """
 
 from typing import Any
