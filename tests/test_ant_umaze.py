@@ -36,6 +36,7 @@ def test_a_task_has_its_map_and_where_the_torso_is():
     task = AntUMaze(horizon=5).build()
     assert task.map.free.sum() == 448
     assert task.success_return is None
+    assert task.for_moving  # so that this stays where nothing is paid
     simulator = task.world.environments.first
     state = simulator.reset(seed=1)[0]
     np.testing.assert_array_equal(state, np.concatenate([simulator.data.qpos, simulator.data.qvel]))

@@ -3,12 +3,15 @@
 import argparse
 import json
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from pcmlp.experiments import demo, kept, sparse
+from pcmlp.experiments import demo, held_out, kept, sparse
 from pcmlp.experiments.kept import SEEDS, kept_run, slope, write_table
 from pcmlp.runs.config import resolve, to_json
 from pcmlp.runs.folder import RunFolder
+from pcmlp.tasks.point_umaze import maze_map
 from pcmlp.types import ConfigError
 
 TINY = ("task.horizon=2", "task.actions=2", "eval_episodes=2")
@@ -110,3 +113,39 @@ def test_the_demo_refuses_bad_input(monkeypatch, capsys):
         demo.main(["--steps", "0"])
     assert ended.value.code == 2
     assert "steps=0" in capsys.readouterr().err
+
+
+def test_held_out_places_are_apart_on_free_ground_and_out_of_the_goal():
+    ground = maze_map()
+    inside = ground.entered(jnp.array(list(held_out.PLACES.values())), jnp.ones(5, bool))
+    assert int(inside.sum()) == len(held_out.PLACES) == 5  # five squares that are free
+    places = np.array(list(held_out.PLACES.values()))
+    apart = np.linalg.norm(places[:, None] - places[None], axis=-1)[np.triu_indices(5, 1)]
+    assert apart.min() > 2 * held_out.RADIUS
+    assert (np.linalg.norm(places - 0.5, axis=1) > held_out.RADIUS + 0.1).all()  # nobody starts there
+    assert sum(y > 2 for _, y in held_out.PLACES.values()) >= 2  # behind the detour
+    there = held_out.aims("point-umaze")["corner"][0]
+    row = jnp.zeros(2), jnp.zeros(2)
+    for x, found in ((2.7, 1.0), (2.7 - 0.24, 1.0), (2.7 - 0.26, 0.0)):
+        assert float(there.reward(*row, jnp.array([x, 0.3]))) == found
+        assert bool(there.terminal(*row, jnp.array([x, 0.3]))) == bool(found)
+    assert held_out.aims("acrobot")[held_out.THE_TASK][0].reward is None
+
+
+def test_held_out_runs_resolve_and_make_rows(tmp_path):
+    for name, asked in held_out.RUNS.items():
+        config = resolve(name.split("/")[0], asked.algo, SEEDS, asked.steps, asked.settings)
+        assert config.reward_free
+        assert config.steps == 20_000 or "umaze" not in name
+    folder, held = RunFolder.create(tmp_path / "run", "{}")
+    held.close()
+    scores = {"iteration": 0, "env_steps": 0, "eval_return_mean": 0.0}
+    folder.append([{**scores, "seed": seed, "coverage": share} for seed, share in ((0, 0.9), (1, 1.0))])
+    rows = [{"place": p, "seed": s, "success": x} for p, s, x in (("a", 0, 1.0), ("b", 0, 0.5), ("a", 1, 1.0))]
+    row = held_out.row_of("point-umaze/pcmlp", tmp_path / "run", rows)
+    assert (row["coverage"], row["least_coverage"], row["reached"], row["least_reached"]) == (0.95, 0.9, 0.875, 0.75)
+    assert held_out.row_of("point-umaze/random", tmp_path / "run", [])["reached"] == ""
+    write_table(tmp_path / "places.csv", rows)
+    assert len(held_out._kept_rows(tmp_path / "places.csv", (0, 1))) == 3
+    assert held_out._kept_rows(tmp_path / "places.csv", (0, 1, 2)) == []  # other seeds are planned for
+    assert held_out._kept_rows(tmp_path / "none.csv", (0,)) == []

@@ -24,7 +24,7 @@ from pcmlp.types import ConfigError
 
 SOURCE = Path(pcmlp.__file__).parent
 FORBIDDEN = re.compile(
-    r"\b(pickle|cloudpickle|dill|joblib|marshal|shelve)\b|\b(eval|exec|compile)\(|allow_pickle=True|exec_module|import_module"
+    r"\b(pickle|cloudpickle|dill|joblib|marshal|shelve)\b|(?<!\.)\b(eval|exec|compile)\(|builtins|allow_pickle=True|exec_module|import_module"
 )
 
 

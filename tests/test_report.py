@@ -12,8 +12,9 @@ from pcmlp.report.html import labelled, report
 from pcmlp.report.maps import count_pairs
 from pcmlp.report.pictures import draw
 from pcmlp.report.reading import Curve, find_runs, load
+from pcmlp.report.traces import plot_traces, trace
 from pcmlp.report.words import differing, headline, median_steps
-from pcmlp.runs.episodes import EpisodeLog, read
+from pcmlp.runs.episodes import EpisodeLog, Record, read
 from pcmlp.runs.folder import RunFolder
 from pcmlp.types import ConfigError
 
@@ -98,6 +99,31 @@ def test_known_tasks_are_drawn_in_their_own_plane(tmp_path, task):
     scenery = {"point-umaze": 2, "mountain-car": 1, "acrobot": 1, "ant-umaze": 1}  # goals and walls
     assert len(large.images) == scenery.get(task, 0)
     assert small.get_title(loc="left").startswith("seed 4")
+
+
+def test_traces_are_of_some_policies_and_of_all(tmp_path):
+    run = load(write_run(tmp_path / "run", 12, task="point-umaze"))
+    picture = plot_traces(run)
+    assert picture is not None
+    titles = [axes.get_title(loc="left") for axes in picture.axes if axes.get_title(loc="left")]
+    assert len(titles) == 6
+    assert titles[-2:] == ["policy 12", "all 12 of them"]
+    shown = [len(axes.collections[0].get_offsets()) for axes in picture.axes[:6]]
+    assert shown == [5] * 5 + [60]  # of the first seed alone
+    assert "all 12 enter" in text_of(picture)
+    assert (tmp_path / "run/traces.png") in draw(tmp_path / "run")
+    assert plot_traces(load(write_run(tmp_path / "one", 1, task="mountain-car"))) is not None
+    assert plot_traces(load(write_run(tmp_path / "none", 0, task="point-umaze"))) is None
+    assert plot_traces(load(write_run(tmp_path / "other", 3, state_shape=(3,)))) is None  # nothing is known of it
+
+
+def test_steps_are_counted_from_their_episodes_beginning():
+    last = np.array([[False, True, False, False, False, True]])
+    arrays = {"state": np.arange(12.0).reshape(1, 6, 2), "terminal": np.zeros((1, 6), bool), "last": last}
+    arrays["valid"] = np.array([[True, True, True, False, True, True]])
+    places, age = trace(Record(1, (0,), arrays), VIEWS["point-umaze"])
+    assert age.tolist() == [0, 1, 0, 2, 3]
+    assert places[:, 0].tolist() == [0.0, 2.0, 4.0, 8.0, 10.0]
 
 
 def test_titles_say_what_was_measured(tmp_path):
@@ -212,7 +238,7 @@ def test_a_report_is_one_file_that_shows_everything(tmp_path):
     file = report([run])
     assert file == run / "report.html"
     page = Page(file.read_text())
-    assert page.tags.count("img") == 3
+    assert page.tags.count("img") == 4
     assert all(link.startswith("data:image/png;base64,") for link in page.links)
     assert "script" not in page.tags
     assert "b" not in page.tags  # the command is text

@@ -245,9 +245,7 @@ def test_workers_walk_what_one_process_does(monkeypatch):
             np.testing.assert_array_equal(mine, other)
 
 
-EACH = [
-    name if name in ("hopper-et", "hand-egg") else pytest.param(name, marks=pytest.mark.slow) for name in MUJOCO_TASKS
-]
+EACH = [name if name == "hopper-et" else pytest.param(name, marks=pytest.mark.slow) for name in MUJOCO_TASKS]
 
 
 @pytest.mark.parametrize("name", EACH)

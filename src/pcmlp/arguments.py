@@ -41,18 +41,44 @@ class Train:
 
 @dataclass(frozen=True)
 class Eval:
-    """Evaluate the deployed policies of a run."""
+    """Evaluate the deployed policies of a run, or those of a plan under its reward."""
 
-    run: Annotated[Positional[Path], arg(metavar="RUN")]
-    """The run folder."""
+    run: Annotated[Positional[Path], arg(metavar="RUN_OR_PLAN")]
+    """The folder."""
     episodes: Annotated[str, arg(metavar="INT")] = "20"
     """Of each seed."""
     trust_code: FlagCreatePairsOff[bool] = False
-    """Import the file of code that the run names as its reward or termination, if it names one."""
+    """Import the files of code that the run or plan names as its reward, termination or success, if it names any."""
     seed: Annotated[str | None, arg(metavar="INT")] = None
     """Of the evaluation's random numbers; those of the run's own evaluations if not given."""
     video: FlagCreatePairsOff[bool] = False
     """Write an episode of the first seed's policy as video.mp4."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Plan for a new reward in the model that a run has learned, with no new samples."""
+
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """The run folder."""
+    reward: Annotated[str | None, arg(metavar="FILE.py:NAME")] = None
+    """A function of (state, action, next_state) by jax.numpy; the task's own reward if not given."""
+    terminal: Annotated[str | None, arg(metavar="FILE.py:NAME")] = None
+    """Where an episode ends, such a function as well; as the task ends if not given."""
+    success: Annotated[str | None, arg(metavar="FILE.py:NAME")] = None
+    """What `eval` counts as success: an episode with a step at which this function is true."""
+    success_return: Annotated[str | None, arg(metavar="FLOAT")] = None
+    """What `eval` counts as success otherwise: an episode with at least this return."""
+    seeds: Annotated[tuple[str, ...], arg(metavar="INT [INT ...]")] = ()
+    """Some of the run's; all of them if not given."""
+    attempts: Annotated[str | None, arg(metavar="INT")] = None
+    """Fresh policies to plan from; the best in the imagination is kept."""
+    rounds: Annotated[str | None, arg(metavar="INT")] = None
+    """Calls of the planner for each of them."""
+    out: Annotated[Path | None, arg(metavar="DIR")] = None
+    """The folder for the policies, new or empty; RUN-plan-NAME if not given."""
+    trust_code: FlagCreatePairsOff[bool] = False
+    """Import the file of code that the run itself names as its reward or termination, if it names one."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +165,7 @@ Command = (
     Annotated[List, subcommand("list")]
     | Annotated[Train, subcommand("train")]
     | Annotated[Eval, subcommand("eval")]
+    | Annotated[Plan, subcommand("plan")]
     | Annotated[Export, subcommand("export")]
     | Annotated[Report, subcommand("report")]
     | Annotated[Bench, subcommand("bench")]

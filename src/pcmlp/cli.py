@@ -1,4 +1,4 @@
-"""The command line: `pcmlp list`, `train`, `eval`, `export`, `report`, `bench`, `theory`, `doctor`.
+"""The command line: `pcmlp list`, `train`, `eval`, `plan`, `export`, `report`, `bench`, `theory`, `doctor`.
 
 Exit codes: 0; 1 and one line on stderr where a run cannot go on; 2 and one line for bad input; 75 for a run that was
 asked to stop and did so after an iteration; 130 for one that was stopped in the middle of one. 1, 75 and 130 can be
@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import OmitSubcommandPrefixes
 
-from pcmlp.arguments import KNR, Bench, Command, Doctor, Eval, Export, LinearMDP, List, Report, Theory, Train
+from pcmlp.arguments import KNR, Bench, Command, Doctor, Eval, Export, LinearMDP, List, Plan, Report, Theory, Train
 
 _FAILED = 1
 _BAD_INPUT = 2
@@ -90,7 +90,7 @@ def fail(line: str, code: int = _BAD_INPUT) -> int:
     return code
 
 
-def run(command: List | Train | Eval | Export | Report | Bench | Theory | Doctor, words: list[str]) -> int:
+def run(command: List | Train | Eval | Plan | Export | Report | Bench | Theory | Doctor, words: list[str]) -> int:
     if isinstance(command, List):
         return show_names()
     if isinstance(command, Theory):
@@ -107,6 +107,8 @@ def run(command: List | Train | Eval | Export | Report | Bench | Theory | Doctor
     check_devices()
     if isinstance(command, Eval):
         return evaluate(command)
+    if isinstance(command, Plan):
+        return plan(command, words)
     if isinstance(command, Export):
         return export(command)
     if isinstance(command, Bench):
@@ -254,6 +256,37 @@ def evaluate(command: Eval) -> int:
         film = Episode(*filmed_episode(saved, seed))
         made.append(write_video(command.run / "video.mp4", saved.config.task_name, film))
     console.print("; ".join(map(str, made)), highlight=False, soft_wrap=True)
+    return 0
+
+
+def plan(command: Plan, words: list[str]) -> int:
+    from pcmlp.runs import plan as planning
+    from pcmlp.runs.aim import Aim
+    from pcmlp.runs.notes import say
+    from pcmlp.runs.parse import parse_float, parse_int
+
+    given = command.success_return
+    threshold = None if given is None else parse_float("success_return", given)
+    aim = Aim(command.reward, command.terminal, command.success, threshold)
+    counts = {
+        name: parse_int(name, text)
+        for name, text in (("attempts", command.attempts), ("rounds", command.rounds))
+        if text is not None
+    }
+    name = "task" if command.reward is None else command.reward.rpartition(":")[2]
+    out = command.out or command.run.with_name(f"{command.run.name}-plan-{name}")
+    seeds = [parse_int("seeds", seed) for seed in command.seeds]
+    learned = planning.load_learned(command.run, seeds, trust_code=command.trust_code)
+    console = Console()
+    paid = aim.reward or f"the reward of {learned.config.task_name}"
+    known = f"in the model of {command.run} after {learned.env_steps:,.0f} env steps, with no new one"
+    say(console, f"planning for {paid} {known}")
+    record = planning.plan_run(learned, aim, out, command=shlex.join(["pcmlp", *words]), **counts)
+    table = Table("seed", "imagined return", "of each attempt", title=f"planned: {out}")
+    for seed in record["seeds"]:
+        table.add_row(cell(seed["seed"]), cell(seed["imagined_return"]), "  ".join(map(cell, seed["by_attempt"])))
+    console.print(table)
+    say(console, f"{record['wall_s']:.1f} s; in the real world: pcmlp eval {out}{' --trust-code' if aim.code else ''}")
     return 0
 
 

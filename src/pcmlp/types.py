@@ -210,6 +210,8 @@ class Task(eqx.Module):
     model: AbstractModel | None = None  # the class P, as an element that nothing was fitted to
     success_return: float | None = None  # an episode with at least this return succeeded
     map: "Map | None" = None  # the ground it is on, where it is judged by how much of that was entered
+    goal_ends: bool = eqx.field(static=True, default=False)  # whether all that ends an episode early is its goal
+    for_moving: bool = eqx.field(static=True, default=False)  # whether it pays for moving alone, wherever that leads
 
 
 class ConfigError(ValueError):

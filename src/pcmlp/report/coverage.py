@@ -217,12 +217,16 @@ def _colours(policies: Sequence[int]) -> ScalarMappable:
 
 
 def _draw_map(axes: Axes, visits: Sequence[Visits], view: View, seed: int, colours: ScalarMappable) -> None:
-    _draw_scenery(axes, view)
+    draw_scenery(axes, view)
     places = np.concatenate([v.places[seed][v.valid[seed]] for v in visits])
     n = np.concatenate([np.full(v.valid[seed].sum(), v.n) for v in visits])
     shown = np.random.default_rng(0).permutation(len(places))[:_POINTS]  # mixed, so that late ones do not cover early
     size = 7 if seed == 0 else 1.5
     axes.scatter(*places[shown].T, c=colours.to_rgba(n[shown]), s=size, linewidths=0, alpha=0.8)
+    set_range(axes, view)
+
+
+def set_range(axes: Axes, view: View) -> None:
     margin = 0.02 * (np.array(view.high) - np.array(view.low))
     (left, bottom), (right, top) = view.low - margin, view.high + margin
     axes.set(xlim=(left, right), ylim=(bottom, top))
@@ -231,7 +235,7 @@ def _draw_map(axes: Axes, visits: Sequence[Visits], view: View, seed: int, colou
         axes.set_aspect("equal")
 
 
-def _draw_scenery(axes: Axes, view: View) -> None:
+def draw_scenery(axes: Axes, view: View) -> None:
     """Goal and walls, as the task has them."""
     extent = (view.low[0], view.high[0], view.low[1], view.high[1])
     x, y = np.linspace(view.low, view.high, _PIXELS, dtype=np.float32).T

@@ -54,6 +54,7 @@ from pcmlp.types import (
     Features,
     Finite,
     Task,
+    never,
 )
 
 _MONOMIALS = 5_000  # a covariance of more features than this is no longer a quick factorisation
@@ -101,7 +102,7 @@ def build_deep(config: DeepConfig, task: Task) -> tuple[Task, Deep]:
     if unknowns(task.world.mdp):
         model = DrawWithOutcome(model)
     algo = Deep(
-        world=task.world,
+        world=without_goal(task.world) if config.reward_free and task.goal_ends else task.world,
         features=draw_features(config, states, actions),
         model=model,
         planner=build_planner(config, task.world),
@@ -118,9 +119,15 @@ def build_deep(config: DeepConfig, task: Task) -> tuple[Task, Deep]:
         margin=jnp.float32(config.margin),
         bounded=jnp.float32(config.bounded),
         fresh=config.fresh,
-        reward_free=config.reward_free,
+        reward_free=config.reward_free and not task.for_moving,  # paper: a reward for moving stays (section 7.3)
     )
     return task, algo
+
+
+def without_goal(world: AbstractWorld) -> AbstractWorld:
+    """The same world for whoever has no goal in it: an end that forfeits the bonus of the steps that are left would
+    keep a reward-free cover away from it, and from all that lies behind. The task is judged with its end."""
+    return dataclasses.replace(world, mdp=dataclasses.replace(world.mdp, terminal=never))
 
 
 def draw_features(config: DeepConfig, states: Box, actions: Box) -> DrawRandomNetwork | DrawFourier | DrawChosen:

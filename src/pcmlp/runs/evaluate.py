@@ -1,6 +1,8 @@
 """Returns of policies in the world: the deterministic policy, the task reward, random numbers fixed by the seed."""
 
+import dataclasses
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,14 +11,15 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
 
+from pcmlp.runs.aim import Functions, aimed
 from pcmlp.runs.arrays import named_arrays
 from pcmlp.runs.config import RunConfig
 from pcmlp.runs.durable import write_text
 from pcmlp.runs.policy import SavedRun
 from pcmlp.runs.summary import device, versions
-from pcmlp.types import AbstractPolicy, AbstractWorld, ConfigError
+from pcmlp.types import AbstractPolicy, AbstractWorld, Action, ConfigError, State
 
 _MOST_EPISODES = 100_000
 _EVALUATION = 2**31  # folded into a seed's key, where iterations fold in their own number
@@ -53,27 +56,54 @@ def scores(returns: np.ndarray, success_return: float | None) -> dict[str, float
     return {"return_mean": float(np.mean(returns)), "return_std": float(np.std(returns)), "success": success}
 
 
+def measure(saved: SavedRun, episodes: int, seed: int | None = None) -> list[dict[str, Any]]:
+    """What the deployed policy of each seed gets in the world, `episodes` times."""
+    keys = _keys(saved.config, seed)
+    returns = np.asarray(saved.task.world.evaluate(keys, saved.policies, episodes))
+    return [
+        {"seed": number, **scores(of_seed, saved.task.success_return), **share}
+        for number, of_seed, share in zip(saved.config.seeds, returns, successes(saved, keys, episodes), strict=True)
+    ]
+
+
 def evaluate_run(saved: SavedRun, episodes: int, seed: int | None = None) -> dict[str, Any]:
-    """The deployed policy of each seed, `episodes` times; also as `eval.json` in the run folder."""
+    """The deployed policies, measured; also as `eval.json` in the folder of the run or plan."""
     if not 1 <= episodes <= _MOST_EPISODES:
         raise ConfigError(f"episodes={episodes}: give 1 to {_MOST_EPISODES}")
-    config, world = saved.config, saved.task.world
-    returns = np.asarray(world.evaluate(_keys(config, seed), saved.policies, episodes))
     result = {
-        "task": config.task_name,
-        "algo": config.algo,
+        "task": saved.config.task_name,
+        "algo": saved.config.algo,
+        **({"aim": dataclasses.asdict(saved.aim)} if saved.aim else {}),
         "policy": f"deployed ({type(saved.policies).__name__})",
         "episodes": episodes,
         "evaluation_seed": seed,
-        "seeds": [
-            {"seed": number, **scores(of_seed, saved.task.success_return)}
-            for number, of_seed in zip(config.seeds, returns, strict=True)
-        ],
+        "seeds": measure(saved, episodes, seed),
         "device": device(),
         "versions": versions(),
     }
     write_text(saved.path / "eval.json", json.dumps(result, indent=2) + "\n")
     return result
+
+
+def successes(saved: SavedRun, keys: Key[Array, " seeds"], episodes: int) -> list[dict[str, float]]:
+    """The share of each seed's episodes with a step at which the plan's predicate holds, where it has one.
+
+    They are walked once more, with the predicate as their reward: the same keys lead the same way, whatever it pays.
+    """
+    if saved.functions.success is None:
+        return [{} for _ in saved.config.seeds]
+    world = aimed(saved.task, Functions(reward=Held(saved.functions.success)), None).world
+    held = np.asarray(world.evaluate(keys, saved.policies, episodes)) > 0
+    return [{"success": float(share)} for share in held.mean(axis=1)]
+
+
+class Held(eqx.Module):
+    """1 where the predicate holds, else 0."""
+
+    predicate: Callable
+
+    def __call__(self, state: State, action: Action, next_state: State) -> Float[Array, ""]:
+        return self.predicate(state, action, next_state).astype(jnp.float32)
 
 
 def filmed_episode(saved: SavedRun, seed: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,5 +1,9 @@
-"""The deployed policy of each seed on disk: its arrays as safetensors, and JSON that vouches for them."""
+"""The deployed policy of each seed on disk: its arrays as safetensors, and JSON that vouches for them.
 
+They are those of a run, or those that were planned for another reward in a run's model (`runs/plan.py`).
+"""
+
+import dataclasses
 import hashlib
 import json
 from pathlib import Path
@@ -9,6 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from pcmlp.runs.aim import Aim, Functions, aimed, read_aim
 from pcmlp.runs.arrays import from_bytes, named_arrays, to_bytes
 from pcmlp.runs.build import build
 from pcmlp.runs.checkpoint import fingerprint
@@ -42,26 +47,36 @@ def save_policies(folder: Path, policies: AbstractPolicy, config: RunConfig) -> 
 class SavedRun(NamedTuple):
     path: Path
     config: RunConfig
-    task: Task
+    task: Task  # of a plan: with its reward
     policies: AbstractPolicy  # of all seeds, with a leading axis, as `save_policies` got them
+    aim: Aim | None = None  # what they were planned for, where that is not the task's reward
+    functions: Functions = Functions()
 
 
 def load_run(run: Path, *, trust_code: bool = False) -> SavedRun:
-    """What a run deploys, in its task. A file of code that the run names is not imported unless it is trusted."""
-    config = load_config(run)
+    """What a run or a plan deploys, in its task. A file of code that it names is not imported unless it is trusted."""
+    config, aim = load_config(run), read_aim(run)
     file = run / "policy" / "policy.safetensors"
     data = _vouched_for(file, run, config)
-    if isinstance(config.task, GymnasiumTask) and config.task.code and not trust_code:
-        raise ConfigError(
-            f"{config.task.code[0]}: {run} names code, imported only if you say so; read it and give --trust-code"
-        )
+    check_trusted(run, config, aim, trust_code)
+    functions = Functions() if aim is None else aim.load()
     task, algo = build(config)
+    if aim is not None:
+        task = aimed(task, functions, aim.success_return)
+        algo = dataclasses.replace(algo, world=task.world)
     keys = jax.vmap(jax.random.key)(jnp.arange(len(config.seeds)))
     like = eqx.filter_eval_shape(lambda k: deployed(algo.start(k)), keys)
     try:
-        return SavedRun(run, config, task, from_bytes(data, like))
+        return SavedRun(run, config, task, from_bytes(data, like), aim, functions)
     except ValueError as error:
         raise ConfigError(f"{file}: not the policy of this version of pcmlp ({error}); train it again") from error
+
+
+def check_trusted(folder: Path, config: RunConfig, aim: Aim | None, trust_code: bool) -> None:
+    """That no code is imported for a folder's sake, which may come from anywhere, unless its user says so."""
+    code = [*(config.task.code if isinstance(config.task, GymnasiumTask) else []), *(aim.code if aim else [])]
+    if code and not trust_code:
+        raise ConfigError(f"{code[0]}: {folder} names code, imported only if you say so; read it and give --trust-code")
 
 
 def _vouched_for(file: Path, run: Path, config: RunConfig) -> bytes:

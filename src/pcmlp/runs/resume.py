@@ -13,6 +13,7 @@ import equinox as eqx
 from jaxtyping import Array, Key
 
 from pcmlp.runs import checkpoint
+from pcmlp.runs.aim import FILE as PLAN
 from pcmlp.runs.checkpoint import Checkpoint
 from pcmlp.runs.config import RunConfig, to_json
 from pcmlp.runs.durable import check_own
@@ -23,6 +24,8 @@ from pcmlp.types import AbstractAlgorithm, ConfigError
 
 def check_same(config: RunConfig, run: Path) -> None:
     """That the folder's configuration is this one, but for more steps."""
+    if (run / PLAN).exists():
+        raise ConfigError(f"{run}: holds a plan, which has no run to go on with; give another --out")
     try:
         old = read_config(run)
     except ValueError as error:

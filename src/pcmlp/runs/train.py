@@ -19,16 +19,17 @@ import numpy as np
 from jaxtyping import Array, Key
 from rich.console import Console
 
-from pcmlp.imagine import unknowns
 from pcmlp.runs import checkpoint
 from pcmlp.runs.build import build
 from pcmlp.runs.checkpoint import Checkpoint, Facts, fingerprint
 from pcmlp.runs.config import RunConfig, to_json
-from pcmlp.runs.episodes import EpisodeLog, Extent, cut
+from pcmlp.runs.coverage import Entered
+from pcmlp.runs.episodes import EpisodeLog, Extent, cut, read, rows_of
 from pcmlp.runs.evaluate import Judge, evaluation_keys, scores
 from pcmlp.runs.folder import Row, RunFolder, as_read, check_free, read_summary
 from pcmlp.runs.interrupt import stop_when_asked
 from pcmlp.runs.lock import Lock
+from pcmlp.runs.notes import faults_of, heading, notes_of, reward_free_note, say
 from pcmlp.runs.policy import deployed, save_policies
 from pcmlp.runs.progress import LiveProgress, PlainProgress, show_progress, status_line
 from pcmlp.runs.resume import changes_of_machine, check_same, is_finished, left_off
@@ -60,7 +61,7 @@ def train(
         say(console, f"{out}: finished already; nothing to resume")
         return read_summary(out)
     say(console, heading(config, out, run.done))
-    for line in notes_of(run.algo.world):
+    for line in [*notes_of(run.algo.world), *reward_free_note(config, run.task)]:
         say(console, line)
     if changes := run.changes():
         say(console, f"not bit for bit as it was ({', '.join(changes)})")
@@ -119,34 +120,9 @@ def boards_if_any(run: "Run", console: Console) -> Boards:
     return Boards({})
 
 
-def say(console: Console, line: str) -> None:
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def heading(config: RunConfig, out: Path, done: int | None) -> str:
-    runs = f"{len(config.seeds)} seed{'s' if len(config.seeds) > 1 else ''}"
-    each = f"{config.num_iterations} iterations of {config.steps_per_iteration:g} env steps"
-    resumed = "" if done is None else f", going on after iteration {done}"
-    return f"{config.task_name}, {config.algo}: {runs}, {each}, into {out}{resumed}"
-
-
-def notes_of(world: AbstractWorld) -> list[str]:
-    """What a simulator's user should know of it."""
-    if not isinstance(world, GymnasiumWorld):
-        return []
-    learned = " and ".join(unknowns(world.mdp))
-    said = f"{learned}: not given as a function of (state, action, next_state), so learned from the samples"
-    return [*world.notes, said] if learned else world.notes
-
-
 def overlaps(world: AbstractWorld) -> bool:
     """Whether real steps and stages do not share a processor."""
     return isinstance(world, GymnasiumWorld) and jax.default_backend() != "cpu"
-
-
-def faults_of(world: AbstractWorld) -> str:
-    """How a simulator has misbehaved, if it has."""
-    return str(world.faults) if isinstance(world, GymnasiumWorld) and world.faults.total else ""
 
 
 def hopeless(config: RunConfig, metrics: dict[str, np.ndarray]) -> dict[int, str]:
@@ -189,12 +165,13 @@ class Run:
 
     def __post_init__(self) -> None:
         def judge(episodes: int) -> Judge:
-            return Judge(self.algo.world, evaluation_keys(self.keys), episodes)
+            return Judge(self.task.world, evaluation_keys(self.keys), episodes)
 
         # The exploring policy is not what a run is for: a look at it is enough, and a planner's episodes are dear.
         fewer = -(-self.config.eval_episodes // _FEWER)
         self._judges = {"eval": judge(self.config.eval_episodes)}
         self._judges |= {"explore": judge(fewer)} if self.algo.judges_exploring else {}
+        self._entered = Entered(self.task.map, len(self.config.seeds))
 
     @property
     def wall_s(self) -> float:
@@ -223,6 +200,7 @@ class Run:
         checkpoint.sweep(self.folder.checkpoint)
         self.rows = self.folder.cut(n)
         cut(self.folder.episodes, n)
+        self._entered.add(map(rows_of, read(self.folder.episodes)))
 
     def changes(self) -> list[str]:
         return changes_of_machine(self._before, device(), versions()) if self._before else []
@@ -260,6 +238,7 @@ class Run:
         for steps in iteration.walked:
             log.append(n, self.config.seeds, steps)
         self._saving += time.perf_counter() - began
+        self._entered.add(iteration.walked)
         measured = {name: np.asarray(values) for name, values in iteration.metrics.items()}
         self.record(n, measured, progress)
         began = time.perf_counter()
@@ -311,6 +290,7 @@ class Run:
         """A row of `metrics.csv` for each seed, on disk."""
         assert self.learner is not None
         returns = {name: judge.returns(self.judged(name)) for name, judge in self._judges.items()}
+        metrics = metrics | self._entered.columns()
         steps = np.asarray(self.learner.env_steps)
         wall_s = round(self.wall_s, 3)
         rows: list[Row] = []

@@ -42,10 +42,12 @@ def check_reward(reward: Any, states: Space, actions: Space, samples: Samples | 
         )
 
 
-def check_terminal(terminal: Any, states: Space, actions: Space, samples: Samples | None = None) -> None:
+def check_terminal(
+    terminal: Any, states: Space, actions: Space, samples: Samples | None = None, kind: str = "terminal"
+) -> None:
     """That terminal(state, action, next_state) is one bool."""
     samples = _examples(states, actions) if samples is None else samples
-    _check_output("terminal", terminal, samples, jnp.bool, "one bool", "return a comparison, with jnp.any over an axis")
+    _check_output(kind, terminal, samples, jnp.bool, "one bool", "return a comparison, with jnp.any over an axis")
 
 
 def _check_output(kind: str, function: Any, samples: Samples, dtype: Any, wanted: str, remedy: str) -> None:
@@ -66,6 +68,30 @@ def _check_output(kind: str, function: Any, samples: Samples, dtype: Any, wanted
     if out.shape != () or not jnp.issubdtype(out.dtype, dtype):
         found = f"{out.dtype} of shape {out.shape}"
         raise ConfigError(f"{kind}={_name(function)}: returns {found}, not {wanted}; {remedy}")
+    _check_coordinates(kind, function, samples)
+
+
+class _Strict(np.ndarray):
+    """A vector that has no coordinates but its own: JAX takes the last one for any that lies after it."""
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice) and self.ndim == 1:
+            asked = [abs(end) for end in (index.start, index.stop) if end is not None]
+            if max(asked, default=0) > self.shape[0]:
+                raise IndexError(f"index {max(asked)} is out of bounds for axis 0 with size {self.shape[0]}")
+        return super().__getitem__(index)
+
+
+def _check_coordinates(kind: str, function: Any, samples: Samples) -> None:
+    """That it asks for no coordinate that is not there; run as NumPy runs it, which says so."""
+    state, action, after = (np.array(x[0]).view(_Strict) for x in samples)
+    try:
+        function(state, action, after)
+    except IndexError as error:
+        has = f"a state has {state.size} coordinates and an action {action.size}, counted from 0"
+        raise ConfigError(f"{kind}={_name(function)}: {first_line(error)}; {has}") from error
+    except Exception:  # it is for JAX, which was asked before, and need not run by NumPy
+        return
 
 
 def _check_signature(kind: str, function: Any) -> None:

@@ -51,7 +51,7 @@ class MountainCar:
         _check(self.horizon)
         mdp = MDP(mountain_car_initial, mountain_car, mountain_car_reward, mountain_car_goal, self.horizon)
         states = Box(jnp.array([-1.2, -0.07]), jnp.array([0.6, 0.07]))
-        return Task(JaxWorld(mdp, states, Box.of(1.0, 1)), success_return=_REACHED)
+        return Task(JaxWorld(mdp, states, Box.of(1.0, 1)), success_return=_REACHED, goal_ends=True)
 
 
 def mountain_car_initial(key: Key[Array, ""]) -> Float[Array, "2"]:
@@ -104,7 +104,7 @@ class Acrobot:
         _check(self.horizon)
         mdp = MDP(acrobot_initial, acrobot, acrobot_reward, acrobot_goal, self.horizon)
         high = jnp.array([1.0, 1.0, 1.0, 1.0, 4 * math.pi, 9 * math.pi])
-        return Task(JaxWorld(mdp, Box(-high, high), Box.of(1.0, 1)), success_return=_REACHED)
+        return Task(JaxWorld(mdp, Box(-high, high), Box.of(1.0, 1)), success_return=_REACHED, goal_ends=True)
 
 
 def acrobot_initial(key: Key[Array, ""]) -> Float[Array, "6"]:

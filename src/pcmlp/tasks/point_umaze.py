@@ -46,7 +46,7 @@ class PointUMaze:
         mdp = MDP(initial, move, reward, at_goal, self.horizon)
         states = Box(jnp.zeros(2), jnp.full(2, _SIDE))
         # A success returns at least 100 - 0.02 H, which is more than 1 for horizons up to 4,950.
-        return Task(JaxWorld(mdp, states, Box.of(1.0, 2)), success_return=1.0, map=maze_map())
+        return Task(JaxWorld(mdp, states, Box.of(1.0, 2)), success_return=1.0, map=maze_map(), goal_ends=True)
 
 
 def is_free(x: Float[Array, "*n"], y: Float[Array, "*n"]) -> Bool[Array, "*n"]:

@@ -42,8 +42,8 @@ class GymnasiumTask:
             raise ConfigError(f"{' '.join(self.code)}: not the code of this run any more; put back what was there")
         world = GymnasiumWorld.of(
             partial(gymnasium.make, self.id),
-            reward=load_function("reward", self.reward),
-            terminal=load_function("terminal", self.terminal),
+            reward=load_function("task.reward", self.reward),
+            terminal=load_function("task.terminal", self.terminal),
             horizon=self.horizon,
             workers=self.workers,
             timeout=self.timeout,
@@ -56,8 +56,7 @@ class GymnasiumTask:
         return self if self.code_sha256 or not self.code else dataclasses.replace(self, code_sha256=self._hash())
 
     def _hash(self) -> str:
-        files = [_file("reward", self.reward), _file("terminal", self.terminal)]
-        return hashlib.sha256(b"".join(file.read_bytes() for file in files if file is not None)).hexdigest()
+        return hash_of({"task.reward": self.reward, "task.terminal": self.terminal})
 
     @property
     def code(self) -> list[str]:
@@ -83,40 +82,48 @@ def time_limit(name: str) -> int | None:
         raise ConfigError(f"task={PREFIX}{name}: not registered with Gymnasium ({why}); {found}") from error
 
 
-def _file(kind: str, place: str | None) -> Path | None:
+def _file(option: str, place: str | None) -> Path | None:
     if place is None:
         return None
     file, _, name = place.rpartition(":")
     if not file or not name:
-        raise ConfigError(f"task.{kind}={place}: not a place of a function; give it as FILE.py:NAME")
+        raise ConfigError(f"{option}={place}: not a place of a function; give it as FILE.py:NAME")
     if not Path(file).is_file():
-        raise ConfigError(f"task.{kind}={place}: there is no file {file}; give FILE.py:NAME")
+        raise ConfigError(f"{option}={place}: there is no file {file}; give FILE.py:NAME")
     return Path(file)
 
 
-def load_function(kind: str, place: str | None) -> Callable[..., Any] | None:
-    """NAME of FILE.py, which is imported for it; none of none."""
+def hash_of(places: dict[str, str | None]) -> str:
+    """Of the files that hold the functions, by the options that name them."""
+    files = [_file(option, place) for option, place in places.items()]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files if file is not None)).hexdigest()
+
+
+def load_function(option: str, place: str | None) -> Callable[..., Any] | None:
+    """NAME of FILE.py, which is imported for it; none of none. `option` is what named it, for errors."""
     if place is None:
         return None
-    path, name = _file(kind, place), place.rpartition(":")[2]
+    path, name = _file(option, place), place.rpartition(":")[2]
     assert path is not None
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise ConfigError(f"task.{kind}={place}: {path} is not a Python file; give FILE.py:NAME")
+        raise ConfigError(f"{option}={place}: {path} is not a Python file; give FILE.py:NAME")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module  # where its own classes look for it
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # whatever the user's code raises
         raise ConfigError(
-            f"task.{kind}={place}: {path} cannot be imported ({type(error).__name__}: {first_line(error)})"
+            f"{option}={place}: {path} cannot be imported ({type(error).__name__}: {first_line(error)})"
         ) from error
     if not hasattr(module, name):
         functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         near = difflib.get_close_matches(name, functions, n=1, cutoff=0.0)
         remedy = f"; the nearest is {near[0]}" if near else "; give a function that is there"
-        raise ConfigError(f"task.{kind}={place}: {path} has no {name}{remedy}")
-    return getattr(module, name)
+        raise ConfigError(f"{option}={place}: {path} has no {name}{remedy}")
+    if not callable(found := getattr(module, name)):
+        raise ConfigError(f"{option}={place}: is a {type(found).__name__}; give a function")
+    return found
 
 
-__all__ = ["PREFIX", "GymnasiumTask", "load_function", "time_limit"]
+__all__ = ["PREFIX", "GymnasiumTask", "hash_of", "load_function", "time_limit"]

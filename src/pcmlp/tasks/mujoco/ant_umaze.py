@@ -15,6 +15,7 @@ start pays as well as any journey, and what was explored is told by the map: the
 that the torso has entered. Observed are all positions, where the ant is in the maze included, and all velocities.
 """
 
+import dataclasses
 from dataclasses import dataclass
 from functools import partial
 
@@ -53,7 +54,8 @@ class AntUMaze(RobotTask):
     """An ant in a U-shaped maze in MuJoCo, paid for moving and not for where; its map tells what was explored."""
 
     def build(self) -> Task:
-        return self.built(ANT_UMAZE, ant_umaze_reward, never, map=ant_umaze_map())
+        task = self.built(ANT_UMAZE, ant_umaze_reward, never, map=ant_umaze_map())
+        return dataclasses.replace(task, for_moving=True)
 
 
 def ant_umaze_reward(

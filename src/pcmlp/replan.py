@@ -1,0 +1,78 @@
+"""A reward that a model was learned without: OP(Pi, r_new, P_theta), planned with no bonus and no new sample.
+
+(paper: section 7.3 explores with no reward and shows what was covered / here: also what that is good for. A model that
+is right wherever the cover has been serves any reward that is paid there.)
+
+One imagined reward may be found from one fresh policy and not from another, so there are `attempts`, of `rounds` calls
+of the planner each, and the policy with the highest imagined return is kept. That return is of episodes that begin at
+the world's own starts, as real ones do; planning also begins at states of the replay (`Deep.replay_starts`), from which
+a goal is near that is far from the start.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Key
+
+from pcmlp.deep import Deep, DeepLearner, imagination, imagined_starts, over_seeds
+from pcmlp.imagine import no_bonus
+from pcmlp.rollout import mean_return
+from pcmlp.types import MDP, AbstractPolicy, Metrics
+
+_PLANNING = 2**31 + 2  # folded into a seed's key, where iterations fold in their own number
+_JUDGED = 64  # imagined episodes that a policy is judged by
+
+
+def replan(
+    keys: Key[Array, " seeds"], algo: Deep, learner: DeepLearner, attempts: int, rounds: int
+) -> tuple[AbstractPolicy, Float[Array, "seeds attempts rounds"]]:
+    """For each seed, the best policy for the reward of `algo.world.mdp` in the learner's model, and what every round of
+    every attempt would have returned there."""
+    policies, values = _replan(keys, algo.stage(), learner, attempts, rounds)
+    return policies, values.reshape(-1, attempts, rounds)
+
+
+@eqx.filter_jit
+def _replan(keys, algo, learner, attempts, rounds):
+    return over_seeds(lambda key, learner: plan_anew(key, algo, learner, attempts, rounds), keys, learner)
+
+
+def plan_anew(
+    key: Key[Array, ""], algo: Deep, learner: DeepLearner, attempts: int, rounds: int
+) -> tuple[AbstractPolicy, Float[Array, " n"]]:
+    """For one seed. All attempts are one loop, so that the planner is compiled once."""
+    starts_key, own_key, first_key, judge_key, loop_key = jr.split(jr.fold_in(key, _PLANNING), 5)
+    own_only = eqx.tree_at(lambda a: a.replay_starts, algo, jnp.zeros(()))
+    imagined, judged = (
+        imagination(algo, learner.model, no_bonus, learner.seen, imagined_starts(k, a, learner.replay))
+        for k, a in ((starts_key, algo), (own_key, own_only))
+    )
+
+    def one_round(carry, inputs):
+        (policy, best), most = eqx.combine(carry[0], rest), carry[1]
+        begins, (init_key, plan_key) = inputs
+        policy = _chosen(begins, algo.planner.init(init_key, imagined), policy)
+        policy, metrics = algo.planner.plan(plan_key, imagined, policy)
+        value = _value(judge_key, judged, policy, metrics)
+        # The last of those that are alike, which has learned for longest; never one whose value is no number.
+        best = _chosen(value >= most, policy, best)
+        return (eqx.filter((policy, best), eqx.is_array), jnp.fmax(most, value)), value
+
+    first = algo.planner.init(first_key, imagined)
+    arrays, rest = eqx.partition((first, first), eqx.is_array)
+    count = attempts * rounds
+    inputs = jnp.arange(count) % rounds == 0, jax.vmap(jr.split)(jr.split(loop_key, count))
+    ((arrays, _), values) = jax.lax.scan(one_round, (arrays, jnp.array(-jnp.inf)), inputs)
+    return eqx.combine(arrays, rest)[1], values
+
+
+def _value(key: Key[Array, ""], judged: MDP, policy: AbstractPolicy, metrics: Metrics) -> Float[Array, ""]:
+    """The imagined return, as the planner knows it where it judges its own plans: each action of theirs is dear."""
+    if "planned_value" in metrics:
+        return metrics["planned_value"]
+    return mean_return(key, judged, policy.deterministic(), _JUDGED)
+
+
+def _chosen(condition: Array, yes: AbstractPolicy, no: AbstractPolicy) -> AbstractPolicy:
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y) if eqx.is_array(x) else x, yes, no)

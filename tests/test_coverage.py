@@ -1,0 +1,112 @@
+"""The share of a map that was entered, iteration by iteration, and what a reward-free run says of itself."""
+
+import dataclasses
+import io
+import shutil
+
+import numpy as np
+import pytest
+from rich.console import Console
+from same_run import assert_same_run
+
+from pcmlp.runs.build import build, build_deep, build_task
+from pcmlp.runs.config import resolve
+from pcmlp.runs.coverage import Entered, read_coverage
+from pcmlp.runs.episodes import read, rows_of
+from pcmlp.runs.folder import RunFolder, read_metrics
+from pcmlp.runs.notes import reward_free_note
+from pcmlp.runs.train import train
+from pcmlp.tasks.maps import Map
+from pcmlp.tasks.point_umaze import at_goal
+from pcmlp.types import ConfigError, never
+
+SEEDS = (3, 8)
+
+
+def explore(tiny_trpo, out, steps, *, resume=False):
+    shown = io.StringIO()
+    own = ("task.horizon=20", "eval_episodes=2", "reward_free=true")
+    config = resolve("point-umaze", "pcmlp", SEEDS, steps, (*tiny_trpo, *own))
+    train(config, out, console=Console(file=shown, width=200), resume=resume)
+    return shown.getvalue()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, tiny_trpo):
+    out = tmp_path_factory.mktemp("runs") / "free"
+    return out, explore(tiny_trpo, out, 80)
+
+
+def test_coverage_is_what_the_log_has_entered(run):
+    """Counted here square by square, in Python."""
+    coverage = np.array(read_metrics(run[0])["coverage"]).reshape(5, 2)
+    assert coverage[0].tolist() == [0.0, 0.0]
+    entered = [set(), set()]
+    for n, record in enumerate(read(run[0] / "episodes"), start=1):
+        for seed in range(2):
+            valid = record.arrays["valid"][seed]
+            for name in ("state", "next_state"):
+                entered[seed] |= {tuple(np.floor(10 * place).astype(int)) for place in record.arrays[name][seed][valid]}
+        np.testing.assert_allclose(coverage[n], [len(cells) / 700 for cells in entered], rtol=1e-6)
+    assert (coverage[-1] > coverage[1]).all()
+    assert read_coverage(run[0]) == {3: coverage[-1, 0], 8: coverage[-1, 1]}
+
+
+def test_a_resumed_run_has_the_same_coverage(run, tmp_path, tiny_trpo):
+    again = tmp_path / "run"
+    explore(tiny_trpo, again, 40)
+    explore(tiny_trpo, again, 80, resume=True)
+    assert_same_run(run[0], again)
+    metrics = shutil.copytree(again, tmp_path / "cut")
+    rows = (metrics / "metrics.csv").read_text()
+    (metrics / "summary.json").unlink()
+    explore(tiny_trpo, metrics, 80, resume=True)
+    assert (metrics / "metrics.csv").read_text() == rows
+
+
+def test_a_reward_free_run_says_what_it_explores_for(run):
+    assert "reward-free: explores for the bonus alone" in run[1]
+    assert "coverage in metrics.csv" in run[1]
+    paid, free = (resolve("mountain-car", settings=(f"reward_free={free}",)) for free in ("false", "true"))
+    assert reward_free_note(paid, build_task(paid)) == []
+    task = build_task(free)
+    (line,) = reward_free_note(free, task)
+    assert "coverage" not in line  # there is no map
+    (line,) = reward_free_note(free, dataclasses.replace(task, for_moving=True))
+    assert "for the bonus and for the task's own reward, which is for moving alone and stays" in line
+
+
+def test_where_nothing_is_paid_a_goal_is_no_end():
+    """The task is judged with its end; a reward for moving alone stays (paper: section 7.3)."""
+    paid, free = (resolve("point-umaze", settings=(f"reward_free={free}",)) for free in ("false", "true"))
+    task, algo = build(free)
+    assert algo.world.mdp.terminal is never
+    assert task.world.mdp.terminal is at_goal
+    assert build(paid)[1].world.mdp.terminal is at_goal
+    assert build_deep(free, task)[1].reward_free
+    other = dataclasses.replace(task, for_moving=True, goal_ends=False)
+    algo = build_deep(free, other)[1]
+    assert not algo.reward_free
+    assert algo.world.mdp.terminal is at_goal
+
+
+def test_a_task_with_no_map_has_no_coverage(tmp_path):
+    folder, held = RunFolder.create(tmp_path / "run", "{}")
+    held.close()
+    folder.append([{"iteration": 0, "seed": 0, "env_steps": 0, "eval_return_mean": 0.0}])
+    with pytest.raises(ConfigError, match="has no coverage; its task has no map") as refused:
+        read_coverage(tmp_path / "run")
+    assert "\n" not in str(refused.value)
+    nowhere = Entered(build_task(resolve("mountain-car")).map, 2)
+    nowhere.add([])
+    assert nowhere.columns() == {}
+
+
+def test_places_that_are_not_on_the_map_do_not_count(run):
+    ground = Map.of((0.0, 0.0), (1.0, 1.0), 0.5, lambda x, y: x + y > 0, coordinates=(1, 0))
+    entered = Entered(ground, 2)
+    assert entered.columns()["coverage"].tolist() == [0.0, 0.0]
+    entered.add(rows_of(record) for record in read(run[0] / "episodes"))
+    low = entered.columns()["coverage"]
+    assert (low > 0).all()
+    assert (low <= 1).all()
