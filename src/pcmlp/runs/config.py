@@ -22,7 +22,7 @@ from pcmlp.runs.presets import (
     PRESETS,
     algorithms_for,
     any_preset,
-    default_algorithm,
+    dense_preset,
 )
 from pcmlp.runs.validate import validate
 from pcmlp.tasks import TASKS
@@ -68,7 +68,7 @@ def _resolve_registered(
     if "task.id" in given:
         raise ConfigError(f"task.id={given['task.id']}: not a key of --set; give it as the first argument, {PREFIX}ID")
     options = _fill("task", GymnasiumTask, given, {"task.id": name, "task.horizon": limit}).with_hash()
-    preset = any_preset(algo, options.horizon)
+    preset = any_preset(algo, options.horizon, given.get("preset") == "dense")
     return _resolve(DeepConfig, options, algo, seeds, preset["steps"] if steps is None else steps, preset, given)
 
 
@@ -79,7 +79,7 @@ def resolve_gymnasium(
     given = _given_for_any(name, algo, settings)
     if of_task := [key for key in given if key.startswith("task.")]:
         raise ConfigError(f"{of_task[0]}={given[of_task[0]]}: {name} is no task of ours; give it beside the env")
-    task, preset = GymnasiumTask(name, horizon), any_preset(algo, horizon)
+    task, preset = GymnasiumTask(name, horizon), any_preset(algo, horizon, given.get("preset") == "dense")
     config = _resolve(DeepConfig, task, algo, (seed,), steps, preset, given)
     assert isinstance(config, DeepConfig)
     return config
@@ -92,6 +92,8 @@ def _given_for_any(name: str, algo: str, settings: Sequence[str]) -> dict[str, s
     given = split_settings(settings)
     if given.get("preset", "ours") == "paper":
         raise ConfigError(f"preset=paper: the paper has no table for {name}; leave it out")
+    if given.get("preset", "ours") == "dense":
+        _check_dense(algo)
     return given
 
 
@@ -125,11 +127,20 @@ def _resolve(
 
 
 def _preset(algo: str, task: str, given: dict[str, str]) -> dict[str, Any]:
-    if parse("preset", given.get("preset", "ours"), annotations(RunConfig)["preset"]) == "ours":
+    chosen = parse("preset", given.get("preset", "ours"), annotations(RunConfig)["preset"])
+    if chosen == "ours":
         return PRESETS[algo, task]
+    if chosen == "dense":
+        _check_dense(algo, task in DEEP_TASKS)
+        return dense_preset(algo, task)
     if (algo, task) not in PAPER_PRESETS:
         raise ConfigError(f"preset=paper: the paper has no table for {algo} on {task}; leave it out")
     return PAPER_PRESETS[algo, task]
+
+
+def _check_dense(algo: str, deep: bool = True) -> None:
+    if algo != "pcmlp" or not deep:
+        raise ConfigError(f"preset=dense: made for algo=pcmlp in tasks of vectors, not for {algo} here; leave it out")
 
 
 def _model_name(given: dict[str, str], preset: dict[str, Any]) -> str:

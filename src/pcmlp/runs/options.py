@@ -166,7 +166,7 @@ class RunConfig(abc.ABC):
     features: Any
     model: Any
     planner: Any
-    preset: Literal["ours", "paper"] = "ours"
+    preset: Literal["ours", "dense", "paper"] = "ours"  # dense: where every step pays
     bonus_scale: float = 1.0  # c
     ridge: float = 1.0  # lambda
     samples_per_policy: int | None = None  # K; none: one episode

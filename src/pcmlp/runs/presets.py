@@ -147,6 +147,15 @@ _DENSE: dict[str, Any] = {
     "margin": 0.1,
     "planner.name": "sac",
 }
+# The same for a smaller budget, of which an iteration takes less: twice the updates for a sample, of model and policy.
+_FEW_DENSE: dict[str, Any] = {
+    **_DENSE,
+    "samples_per_policy": 1_000,
+    "rounds": 10,
+    "replay_size": 30_000,
+    "num_starts": 5_000,
+    "model.steps": 200,
+}
 _DEEP_STEPS = {"point-umaze": 10_000, "pendulum": 4_000}  # where the preset's steps are not enough
 
 # The first algorithm of a task is its default.
@@ -176,9 +185,17 @@ PAPER_PRESETS = {
 }
 
 
-def any_preset(algo: str, horizon: int) -> dict[str, Any]:
+def dense_preset(algo: str, task: str) -> dict[str, Any]:
+    """Of one of our tasks, where every step pays; that of a robot is that already."""
+    robots = task in MUJOCO_TASKS
+    return PRESETS[algo, task] if robots else {**_FEW_DENSE, "steps": PRESETS[algo, task]["steps"]}
+
+
+def any_preset(algo: str, horizon: int, dense: bool) -> dict[str, Any]:
     """Of an environment of anybody's: what it takes is not known, and an evaluation may take as long as learning. An
     iteration has an episode at least, and as many rounds for a sample as in our own tasks."""
+    if dense:
+        return {**_FEW_DENSE, "steps": 30_000}
     rounds = {"rounds": min(max(2, horizon // 100), 20)} if algo == "pcmlp" else {}
     return {**DEEP_PRESETS[algo], "steps": 30_000, "eval_episodes": 20, **rounds}
 
