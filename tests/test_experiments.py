@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pcmlp.experiments import demo, held_out, kept, sparse
+from pcmlp.experiments import demo, dense, held_out, kept, sparse
 from pcmlp.experiments.kept import SEEDS, kept_run, slope, write_table
 from pcmlp.runs.config import resolve, to_json
 from pcmlp.runs.folder import RunFolder
@@ -58,6 +58,18 @@ def test_the_runs_of_sparse_rewards_resolve_and_make_rows():
     assert (row["task"], row["run"], row["solved"]) == ("mountain-car", "pcmlp", "1 of 2")
     assert (row["median_steps"], row["most_steps"], row["final_return"]) == (400, 400, 46.0)
     assert sparse.row_of("acrobot/no-bonus", {"seeds": [never]})["median_steps"] == ""
+
+
+def test_the_runs_of_dense_rewards_resolve_and_make_rows():
+    for name, (steps, settings) in dense.RUNS.items():
+        config = resolve(name.split("/")[0], "pcmlp", dense.PAPER_SEEDS, steps, settings)
+        assert config.num_iterations >= 4
+    assert list(dense.RUNS)[:4] == [
+        f"{task}/pcmlp" for task in ("half-cheetah", "slim-humanoid-et", "hopper-et", "walker2d-et")
+    ]
+    summary = {"seeds": [{"final_return": x, "env_steps": 9} for x in (1.0, 3.0)], "wall_s": 2.4, "device": "cpu"}
+    row = dense.row_of("ant/pcmlp", summary)
+    assert (row["final_return"], row["std"], row["worst_return"], row["best_return"]) == (2.0, 1.0, 1.0, 3.0)
 
 
 def test_the_sparse_experiment_refuses_bad_input(tmp_path, monkeypatch, capsys):

@@ -20,15 +20,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from pcmlp.experiments.kept import SEEDS, kept_run, parser, write_table
+from pcmlp.experiments.kept import SEEDS, kept_run, parser, run_asked, write_table
 from pcmlp.runs.aim import Functions
-from pcmlp.runs.cache import use_cache
 from pcmlp.runs.coverage import COLUMN, read_coverage
 from pcmlp.runs.evaluate import Held, measure
 from pcmlp.runs.folder import read_metrics
 from pcmlp.runs.plan import MODELLED, Learned, load_learned, plan
 from pcmlp.runs.policy import SavedRun
-from pcmlp.types import ConfigError
 
 NAME = "held_out"
 EPISODES = 100
@@ -142,18 +140,8 @@ def row_of(name: str, run: Path, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def main() -> None:
     options = parser(__doc__ or "")
-    options.add_argument("runs_asked", nargs="*", metavar="TASK/RUN", choices=[*RUNS, []], default=[])
     options.add_argument("--seeds", nargs="+", type=int, default=SEEDS, help="tuning is for 100 and up")
-    places = options.parse_args()
-    use_cache()
-    try:
-        rows = [run_one(places, name) for name in (places.runs_asked or RUNS)]
-    except ConfigError as error:
-        options.error(str(error))
-    if places.runs_asked:
-        print(*rows, sep="\n")
-    else:
-        write_table(places.results / NAME / "held_out.csv", rows)
+    run_asked(options, NAME, RUNS, run_one)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import csv
 import json
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from pcmlp.framework import PCMLP
 from pcmlp.runs.build import build_framework, build_task
+from pcmlp.runs.cache import use_cache
 from pcmlp.runs.config import RunConfig, resolve, to_json
 from pcmlp.runs.resume import check_same
 from pcmlp.runs.train import train
@@ -36,6 +37,26 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 def arguments(description: str) -> argparse.Namespace:
     return parser(description).parse_args()
+
+
+def run_asked(
+    options: argparse.ArgumentParser,
+    name: str,
+    runs: Mapping[str, Any],
+    run_one: Callable[[argparse.Namespace, str], dict[str, Any]],
+) -> None:
+    """The runs that the command line names, or all of them and their table, a row each."""
+    options.add_argument("runs_asked", nargs="*", metavar="TASK/RUN", choices=[*runs, []], default=[])
+    places = options.parse_args()
+    use_cache()
+    try:
+        rows = [run_one(places, run) for run in (places.runs_asked or runs)]
+    except ConfigError as error:
+        options.error(str(error))
+    if places.runs_asked:
+        print(*rows, sep="\n")
+    else:
+        write_table(places.results / name / f"{name}.csv", rows)
 
 
 def kept_run(

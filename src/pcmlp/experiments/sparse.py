@@ -15,9 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pcmlp.experiments.kept import SEEDS, kept_run, parser, write_table
-from pcmlp.runs.cache import use_cache
-from pcmlp.types import ConfigError
+from pcmlp.experiments.kept import SEEDS, kept_run, parser, run_asked
 
 NAME = "sparse"
 
@@ -79,16 +77,7 @@ def run_one(places: argparse.Namespace, name: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    options = parser(__doc__ or "")
-    options.add_argument("runs_asked", nargs="*", metavar="TASK/RUN", choices=[*RUNS, []], default=[])
-    places = options.parse_args()
-    use_cache()
-    try:
-        rows = [run_one(places, name) for name in (places.runs_asked or RUNS)]
-    except ConfigError as error:
-        options.error(str(error))
-    if not places.runs_asked:
-        write_table(places.results / NAME / "sparse.csv", rows)
+    run_asked(parser(__doc__ or ""), NAME, RUNS, run_one)
 
 
 if __name__ == "__main__":

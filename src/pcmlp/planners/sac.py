@@ -98,15 +98,16 @@ class SAC(AbstractPlanner):
     slowness: float = 0.005  # how much of the critics goes into their slow copies at every step
     entropy: float = -0.5  # what the policy keeps, for each dimension of actions
     sizes: tuple[int, ...] = eqx.field(static=True, default=(256, 256))
+    normed: bool = eqx.field(static=True, default=True)  # the critics' hidden layers
 
     def init(self, key: Key[Array, ""], mdp: MDP) -> SoftActorCritic:
         actor_key, critic_key = jr.split(key)
         size, controls = self.states.size, self.actions.size
         actor = MLP.of(actor_key, (size, *self.sizes, 2 * controls), "relu", last=0.01)
-        # Normed: far from all data, where a wrong model may lead, the value of a plain net grows with the distance, and
-        # one such target after another grows beyond bounds (half-cheetah: one seed of four).
+        # Far from all data, where a wrong model may lead, the value of a net that is not normed grows with distance,
+        # and one such target after another beyond all bounds (Ball et al. 2023; half-cheetah: one seed of four).
         sizes = (size + controls, *self.sizes, 1)
-        critics = jax.vmap(lambda k: MLP.of(k, sizes, "relu", normed=True))(jr.split(critic_key))
+        critics = jax.vmap(lambda k: MLP.of(k, sizes, "relu", normed=self.normed))(jr.split(critic_key))
         learned = Learned(actor, critics, jnp.zeros(()))
         state = optax.adam(self.rate).init(eqx.filter(learned, eqx.is_array))
         return SoftActorCritic(learned, critics, state, Normaliser.identity(size), self.actions, jnp.ones(()))

@@ -122,6 +122,7 @@ class SACOptions:
     slowness: float = 0.005  # how much of the critics goes into their slow copies at every step
     entropy: float = -0.5  # what the policy keeps, for each dimension of actions
     sizes: tuple[int, ...] = (256, 256)
+    normed: bool = True  # layers of the critics, which keeps their values from growing without bounds
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ PLANNERS_OF = {
 EXPERIMENTS = {
     "demo": "mountain-car by Deep PC-MLP, with its bonus and without, on one page (make demo)",
     "sparse": "Deep PC-MLP and its two controls on mountain-car, acrobot and a maze whose goal lies behind a detour",
+    "dense": "Deep PC-MLP on nine robots and the pendulum, where every step pays: the paper's dense table",
     "held_out": "mazes and classic tasks explored with no reward, then places reached that nobody was paid for",
     "combination_lock": "who opens a lock of 20 digits, and how the steps grow with its length",
     "low_rank": "the error of maximum likelihood against its lemma, and the exact value of the best policy",

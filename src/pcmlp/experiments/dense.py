@@ -1,0 +1,62 @@
+"""Rewards at every step: Deep PC-MLP on the nine robots and the pendulum, one set of hyperparameters for all of them.
+
+(paper: section 7.2, the dense table; 200,000 env steps, the paper's four seeds. The pendulum, of which 4,000 steps are
+enough, has the same settings for a smaller budget.)
+
+    python -m pcmlp.experiments.dense                       # all of it; a GPU is wanted
+    python -m pcmlp.experiments.dense half-cheetah/pcmlp    # one run
+"""
+
+import argparse
+from typing import Any
+
+import numpy as np
+
+from pcmlp.experiments.kept import kept_run, parser, run_asked
+from pcmlp.tasks.mujoco import DENSE_TASKS
+
+NAME = "dense"
+PAPER_SEEDS = (1234, 2314, 2345, 1235)
+_FIRST = ("half-cheetah", "slim-humanoid-et", "hopper-et", "walker2d-et")  # those the paper gains most on
+_ORDER = (*_FIRST, *(task for task in DENSE_TASKS if task not in _FIRST))
+
+# What is run as TASK/LABEL: env steps and settings.
+RUNS: dict[str, tuple[int, tuple[str, ...]]] = {
+    **{f"{task}/pcmlp": (200_000, ()) for task in _ORDER},
+    "pendulum/pcmlp": (4_000, ("preset=dense",)),
+    # what each part of the preset changes
+    "half-cheetah/plain-critics": (200_000, ("planner.normed=false", "margin=3")),
+    "half-cheetah/no-bonus": (200_000, ("bonus_scale=0",)),
+    "half-cheetah/ensemble": (200_000, ("model.members=5",)),
+}
+
+
+def row_of(name: str, summary: dict[str, Any]) -> dict[str, Any]:
+    task, label = name.split("/")
+    returns = [seed["final_return"] for seed in summary["seeds"]]
+    return {
+        "task": task,
+        "run": label,
+        "env_steps": summary["seeds"][0]["env_steps"],
+        "final_return": round(float(np.mean(returns)), 1),
+        "std": round(float(np.std(returns)), 1),
+        "worst_return": round(min(returns), 1),
+        "best_return": round(max(returns), 1),
+        "wall_s": round(summary["wall_s"]),
+        "device": summary["device"],
+    }
+
+
+def run_one(places: argparse.Namespace, name: str) -> dict[str, Any]:
+    steps, settings = RUNS[name]
+    task, label = name.split("/")
+    kept = kept_run(places, NAME, task, label, algo="pcmlp", steps=steps, settings=settings, seeds=PAPER_SEEDS)
+    return row_of(name, kept[1])
+
+
+def main() -> None:
+    run_asked(parser(__doc__ or ""), NAME, RUNS, run_one)
+
+
+if __name__ == "__main__":
+    main()
