@@ -15,7 +15,7 @@ import pytest
 from jaxtyping import Array, Float, Int
 
 from pcmlp import deep
-from pcmlp.deep import Deep, bounds, imagination, imagined_starts, widened
+from pcmlp.deep import Deep, better, bounds, imagination, imagined_starts, widened
 from pcmlp.features import DrawRandomNetwork
 from pcmlp.imagine import no_bonus
 from pcmlp.models import DrawNeural, Fitting
@@ -425,3 +425,25 @@ def test_bad_inputs_of_the_algorithm(name, value):
 def test_a_longer_run_is_the_same_stage():
     short, long = spied().stage(), spied(num_iterations=99, samples_per_policy=500).stage()
     assert dataclasses.replace(short) == dataclasses.replace(long)
+
+
+class Steady(AbstractPolicy):
+    action: Float[Array, "1"]
+
+    def init(self):
+        return ()
+
+    def __call__(self, key, carry, state):
+        return carry, self.action
+
+    def deterministic(self):
+        return self
+
+
+@pytest.mark.parametrize("new", [-1.0, 1.0])
+def test_of_two_policies_the_better_imagined_is_deployed(new):
+    """Left pays. It is judged from the world's own starts: those of the imagination would give no number."""
+    imagined = MDP(lambda key: jnp.full(1, jnp.nan), move, left, never, HORIZON)
+    best = better(jr.key(0), spied(), imagined, Steady(jnp.array([new])), Steady(jnp.array([-new])))
+    assert isinstance(best, Steady)
+    np.testing.assert_array_equal(best.action, [-1.0])

@@ -1,5 +1,6 @@
 """gym:ID: any registered environment by its name, with functions from a file or learned ones."""
 
+import contextlib
 import io
 import json
 import subprocess
@@ -202,3 +203,19 @@ def test_the_page_on_your_own_environment(tmp_path):
     program.write_text(page.split("```python\n")[-1].split("```")[0])
     run = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=600)
     assert run.stdout.splitlines()[-1] == "(10.0, 0.0)", run.stderr
+
+
+def test_saving_one_iteration_during_the_next_changes_nothing(run, tmp_path, tiny_trpo, monkeypatch):
+    """As on an accelerator, where a stage is under way while the last iteration is evaluated and saved."""
+    monkeypatch.setattr("pcmlp.runs.train.overlaps", lambda world: True)
+    config, asked = resolve(NAME, "pcmlp", (0, 1), 40, tiny_trpo), iter([False, True])
+    monkeypatch.setattr("pcmlp.runs.train.stop_when_asked", lambda console: contextlib.nullcontext(lambda: next(asked)))
+    first = train(config, tmp_path / "run", console=Console(file=io.StringIO()))
+    assert first["status"] == "stopped"
+    assert max(read_metrics(tmp_path / "run")["iteration"]) == 1  # what had begun was finished
+    monkeypatch.setattr("pcmlp.runs.train.stop_when_asked", lambda console: contextlib.nullcontext(lambda: False))
+    assert train(config, tmp_path / "run", console=Console(file=io.StringIO()), resume=True)["status"] == "finished"
+    here, there = (read_metrics(path) for path in (run[0], tmp_path / "run"))
+    for name in here:
+        if not name.endswith("_s"):
+            np.testing.assert_array_equal(here[name], there[name], err_msg=name)

@@ -17,12 +17,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Int, Key, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from pcmlp.bonus import EllipticalBonus, add_moment, elliptical_bonus, information_gain, second_moment
 from pcmlp.framework import example_row
 from pcmlp.imagine import BoundedBonus, as_learned, bounds, grounded, imagine, no_bonus, reward_free, widened
 from pcmlp.replay import Replay, numbers_only
+from pcmlp.rollout import mean_return
 from pcmlp.types import (
     MDP,
     AbstractAlgorithm,
@@ -41,6 +42,7 @@ from pcmlp.world import JaxWorld
 
 Number = float | Float[Array, ""]
 
+_JUDGED = 16  # imagined episodes that a policy to deploy is judged by
 _FEATURES = 2**31 + 1  # folded into a seed's key, where iterations fold in their own number and evaluation 2**31
 
 
@@ -64,6 +66,7 @@ class Deep(AbstractAlgorithm):
     bounded: Number = 1.0  # 0: imagined states may be anywhere, to measure what their bounds change
     fresh: bool = eqx.field(static=True, default=True)  # whether a stage plans from a new policy, not from the last one
     reward_free: bool = eqx.field(static=True, default=False)  # explore for the bonus alone
+    keeps_better: bool = eqx.field(static=True, default=False)  # deploy the last one where the new is worse
     judges_exploring: ClassVar[bool] = True
 
     @jax.ensure_compile_time_eval()  # its numbers are known, also where the shapes of a learner are asked for
@@ -202,7 +205,10 @@ def improve(
     carry, metrics = jax.lax.scan(alternate, carry, jr.split(round_key, algo.rounds))  # lines 9 and 11, in turn
     model, policy = eqx.combine(carry, rest)
     # beyond the paper: the policy to deploy
-    deploying, _ = algo.planner.plan(deploy_key, imagination(algo, model, no_bonus, seen, starts), policy)
+    rewarded = imagination(algo, model, no_bonus, seen, starts)
+    deploying, _ = algo.planner.plan(deploy_key, rewarded, policy)
+    if algo.keeps_better and not deploying.searches:  # an imagined episode of one that does takes as long as a stage
+        deploying = better(jr.fold_in(deploy_key, 1), algo, rewarded, deploying, learner.deploying)
 
     # what line 11 promised pi_n, at the states it met; the first phi was drawn before there were any
     promised = eqx.tree_at(lambda b: b.features, learner.bonus, features)
@@ -283,6 +289,17 @@ def imagination(algo: Deep, model: Callable, bonus: Callable, seen: Box, starts:
     anywhere = jnp.where(algo.bounded > 0, 0.0, jnp.inf)
     allowed = Box(allowed.low - anywhere, allowed.high + anywhere)
     return grounded(imagined, allowed, actions, starts)
+
+
+def better(key: Key[Array, ""], algo: Deep, imagined: MDP, new: AbstractPolicy, old: AbstractPolicy) -> AbstractPolicy:
+    """The one with the higher imagined return from the world's own starts, as the model now has it."""
+    judged = eqx.tree_at(lambda mdp: mdp.initial, imagined, algo.world.mdp.initial)
+    gained = (mean_return(key, judged, policy.deterministic(), _JUDGED) for policy in (new, old))
+    return chosen(jnp.greater_equal(*gained), new, old)
+
+
+def chosen(condition: Bool[Array, ""], yes: AbstractPolicy, no: AbstractPolicy) -> AbstractPolicy:
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y) if eqx.is_array(x) else x, yes, no)
 
 
 def imagined_starts(key: Key[Array, ""], algo: Deep, replay: Replay) -> Float[Array, "n s"]:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-from pcmlp.deep import Deep, DeepLearner, imagination, imagined_starts, over_seeds
+from pcmlp.deep import Deep, DeepLearner, chosen, imagination, imagined_starts, over_seeds
 from pcmlp.imagine import no_bonus
 from pcmlp.rollout import mean_return
 from pcmlp.types import MDP, AbstractPolicy, Metrics
@@ -52,11 +52,11 @@ def plan_anew(
     def one_round(carry, inputs):
         (policy, best), most = eqx.combine(carry[0], rest), carry[1]
         begins, (init_key, plan_key) = inputs
-        policy = _chosen(begins, algo.planner.init(init_key, imagined), policy)
+        policy = chosen(begins, algo.planner.init(init_key, imagined), policy)
         policy, metrics = algo.planner.plan(plan_key, imagined, policy)
         value = _value(judge_key, judged, policy, metrics)
         # The last of those that are alike, which has learned for longest; never one whose value is no number.
-        best = _chosen(value >= most, policy, best)
+        best = chosen(value >= most, policy, best)
         return (eqx.filter((policy, best), eqx.is_array), jnp.fmax(most, value)), value
 
     first = algo.planner.init(first_key, imagined)
@@ -72,7 +72,3 @@ def _value(key: Key[Array, ""], judged: MDP, policy: AbstractPolicy, metrics: Me
     if "planned_value" in metrics:
         return metrics["planned_value"]
     return mean_return(key, judged, policy.deterministic(), _JUDGED)
-
-
-def _chosen(condition: Array, yes: AbstractPolicy, no: AbstractPolicy) -> AbstractPolicy:
-    return jax.tree.map(lambda x, y: jnp.where(condition, x, y) if eqx.is_array(x) else x, yes, no)

@@ -119,6 +119,7 @@ def build_deep(config: DeepConfig, task: Task) -> tuple[Task, Deep]:
         margin=jnp.float32(config.margin),
         bounded=jnp.float32(config.bounded),
         fresh=config.fresh,
+        keeps_better=config.keeps_better,
         reward_free=config.reward_free and not task.for_moving,  # paper: a reward for moving stays (section 7.3)
     )
     return task, algo

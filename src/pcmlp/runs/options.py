@@ -220,6 +220,7 @@ class DeepConfig(RunConfig):
     margin: float = 3.0  # how far imagined states may leave what was seen, in ranges of that
     bounded: bool = True  # whether imagined states have bounds at all
     reward_free: bool = False  # explore with no task reward
+    keeps_better: bool = False  # deploy the last iteration's policy where the new one is imagined to be worse
 
     @property
     def steps_per_iteration(self) -> float:

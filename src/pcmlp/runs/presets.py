@@ -146,6 +146,7 @@ _DENSE: dict[str, Any] = {
     "num_starts": 20_000,
     "replay_starts": 0.95,
     "margin": 0.1,
+    "keeps_better": True,
     "planner.name": "sac",
 }
 # The same for a smaller budget, of which an iteration takes less: twice the updates for a sample, of model and policy.
@@ -198,7 +199,7 @@ def any_preset(algo: str, horizon: int, dense: bool) -> dict[str, Any]:
     if dense:
         return {**_FEW_DENSE, "steps": 30_000}
     rounds = {"rounds": min(max(2, horizon // 100), 20)} if algo == "pcmlp" else {}
-    return {**DEEP_PRESETS[algo], "steps": 30_000, "eval_episodes": 20, **rounds}
+    return {**DEEP_PRESETS[algo], "steps": 30_000, "eval_episodes": 20, "keeps_better": True, **rounds}
 
 
 def default_algorithm(task: str) -> str:
