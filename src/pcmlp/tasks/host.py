@@ -1,9 +1,10 @@
 """Any Gymnasium environment as a world: real steps in Python, on the host, in lockstep.
 
 Every parallel copy of the environment is a lane, [seeds, width] of them. One step of all lanes is a compiled call for
-their actions, the environments' own steps, and a compiled call for the task's rewards and ends; where there are more
-episodes than copies, they are walked in waves. All randomness comes from the keys: a lane's own gives its environment's
-seed and its policy's noise, so neither the other lanes nor what was walked before matter.
+their actions, the environments' own steps, and a compiled call for the task's ends, if it has any; its rewards are
+computed for all steps at once. Where there are more episodes than copies, they are walked in waves. All randomness
+comes from the keys: a lane's own gives its environment's seed and its policy's noise, so neither the other lanes nor
+what was walked before matter.
 
 An episode that the environment spoils (it raises, gives what is no observation, hangs or dies: `copies.py`) leaves no
 valid row, and its lane begins another. A lane that has nothing to show is walked again.
@@ -28,7 +29,19 @@ from pcmlp.imagine import Starts
 from pcmlp.tasks.checks import check_reward, check_terminal
 from pcmlp.tasks.copies import Environments, another_seed
 from pcmlp.tasks.faults import Faults
-from pcmlp.types import MDP, AbstractPolicy, AbstractWorld, Action, Box, Carry, ConfigError, State, Transitions, unknown
+from pcmlp.types import (
+    MDP,
+    AbstractPolicy,
+    AbstractWorld,
+    Action,
+    Box,
+    Carry,
+    ConfigError,
+    State,
+    Transitions,
+    never,
+    unknown,
+)
 
 _STARTS = 64  # observed resets that imagined episodes begin at
 
@@ -156,10 +169,8 @@ class GymnasiumWorld(AbstractWorld):
     ) -> Float[Array, "seeds episodes"]:
         policies, keys = _beside_simulator(policies, keys)
         lanes = Lanes.of(keys, episodes, self.mdp.horizon, fixed=True)
-        returns = np.zeros(lanes.seed.shape)
-        for wave, t, step, kept in self._walk(lanes, _deterministic(policies), self._to_the_end(lanes), restart=False):
-            returns[:, wave] = np.where(kept < t, 0.0, returns[:, wave] + step.reward)
-        return jnp.asarray(returns, jnp.float32)
+        steps = self._record(lanes, _deterministic(policies), self._to_the_end(lanes), restart=False)
+        return jnp.asarray(steps.reward.sum(axis=2, dtype=np.float64), jnp.float32)
 
     def _to_the_end(self, lanes: Lanes) -> np.ndarray:
         return np.full(lanes.seed.shape, self.mdp.horizon - 1)
@@ -171,11 +182,17 @@ class GymnasiumWorld(AbstractWorld):
         action, reward = np.zeros((*shape, self.actions.size), np.float32), np.zeros(shape, np.float32)
         steps = Step(state, action, reward, next_state, *np.zeros((3, *shape), bool))
         for wave, t, step, kept in self._walk(lanes, policies, final, restart):
+            valid, spoilt = step.valid, np.argwhere(kept < t)
             for whole, part in zip(steps, step, strict=True):
-                whole[:, wave, t][step.valid] = part[step.valid]
-                for seed, lane in np.argwhere(kept < t):
+                whole[:, wave, t][valid] = part[valid]
+                for seed, lane in spoilt:
                     whole[seed, wave.start + lane, kept[seed, lane] : t] = 0
-        return steps
+        return steps if self.mdp.reward is unknown else steps._replace(reward=self._paid(steps))
+
+    def _paid(self, steps: Step) -> np.ndarray:
+        """The task's rewards."""
+        near = jax.device_put((steps.state, steps.action, steps.next_state), jax.local_devices(backend="cpu")[0])
+        return np.where(steps.valid, np.asarray(_compiled(_each_step, self.mdp.reward)(*near)), np.float32(0.0))
 
     def _walk(
         self, lanes: Lanes, policies: AbstractPolicy, final: np.ndarray, restart: bool
@@ -206,7 +223,7 @@ class GymnasiumWorld(AbstractWorld):
         if not live.any():
             return
         act = _compiled(_act, policies)
-        judge = _compiled(_judge, (self.mdp.reward, self.mdp.terminal))
+        ends = None if self.mdp.terminal in (never, unknown) else _compiled(_each, self.mdp.terminal)
         memory, begins, begun = _compiled(_begin, policies)(live), np.zeros_like(live), np.zeros(live.shape, int)
         state = self.environments.reset(live, lanes.seed, fixed=lanes.fixed)
         for t in range(int(final.max()) + 1):
@@ -214,9 +231,8 @@ class GymnasiumWorld(AbstractWorld):
             played = np.asarray(action)
             next_state, own_reward, terminated, truncated, spoilt = self.environments.step(played, live)
             good = live & ~spoilt
-            paid, ended = judge(state, action, next_state)
-            reward = np.where(good, own_reward if paid is None else np.asarray(paid), np.float32(0.0))
-            terminal = terminated if ended is None else terminated | (good & np.asarray(ended))
+            reward = np.where(good, own_reward, np.float32(0.0))
+            terminal = terminated if ends is None else terminated | (good & np.asarray(ends(state, action, next_state)))
             last = terminal | truncated | (good & (t == final))
             step = Step(state, played, reward, next_state, terminal, last, good)
             yield t, step, np.where(spoilt, begun, t)
@@ -261,10 +277,14 @@ def _act(
     return eqx.filter_vmap(of_a_seed)(policies, keys, memory, begins, state)
 
 
-def _judge(functions: tuple[Callable, Callable], state: Array, action: Array, next_state: Array) -> tuple:
-    """None where only the environment knows."""
-    known = (None if function is unknown else jax.vmap(jax.vmap(function)) for function in functions)
-    return tuple(None if function is None else function(state, action, next_state) for function in known)
+def _each(function: Callable, state: Array, action: Array, next_state: Array) -> Array:
+    """Of a step of every lane."""
+    return jax.vmap(jax.vmap(function))(state, action, next_state)
+
+
+def _each_step(function: Callable, state: Array, action: Array, next_state: Array) -> Array:
+    """Of every step of every lane."""
+    return jax.vmap(partial(_each, function))(state, action, next_state)
 
 
 def _compiled(function: Callable, owner: PyTree) -> Callable:
