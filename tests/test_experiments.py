@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pcmlp.experiments import demo, dense, held_out, kept, sparse
+from pcmlp.experiments import controlled, demo, dense, held_out, kept, sparse
 from pcmlp.experiments.kept import SEEDS, kept_run, slope, write_table
 from pcmlp.runs.config import resolve, to_json
 from pcmlp.runs.folder import RunFolder
@@ -161,3 +161,18 @@ def test_held_out_runs_resolve_and_make_rows(tmp_path):
     assert len(held_out._kept_rows(tmp_path / "places.csv", (0, 1))) == 3
     assert held_out._kept_rows(tmp_path / "places.csv", (0, 1, 2)) == []  # other seeds are planned for
     assert held_out._kept_rows(tmp_path / "none.csv", (0,)) == []
+
+
+def test_settings_side_by_side_are_what_they_are_alone(tiny_trpo):
+    """A lane's returns do not depend on the other lanes."""
+    given = {"steps": 40, "settings": (*tiny_trpo, "task.horizon=10"), "every": 1, "episodes": 2}
+    both = controlled.compare("mountain-car", (100, 101), varied=["bonus_scale=0,1"], **given)
+    assert [row["lane"] for row in both[:4]] == ["bonus_scale=0"] * 2 + ["bonus_scale=1"] * 2
+    assert both[0]["bonus_mean"] == 0 < both[2]["bonus_mean"]
+    alone = controlled.compare("mountain-car", (100, 101), varied=["bonus_scale=1"], **given)
+    of_lane = [row for row in both if row["lane"] == "bonus_scale=1"]
+    for row, other in zip(alone, of_lane, strict=True):
+        assert row["return"] == pytest.approx(other["return"], abs=1e-3)
+    for varied, line in (("num_starts=8,16", "of numbers only"), ("model.rate", "give KEY=VALUE,VALUE")):
+        with pytest.raises(ConfigError, match=line):
+            controlled.compare("mountain-car", (100,), varied=[varied], **given)

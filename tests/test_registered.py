@@ -18,7 +18,8 @@ from pcmlp.runs.build import build_task
 from pcmlp.runs.config import from_json, resolve, to_json
 from pcmlp.runs.folder import read_metrics
 from pcmlp.runs.train import train
-from pcmlp.types import ConfigError, unknown
+from pcmlp.tasks.host import GymnasiumWorld
+from pcmlp.types import ConfigError, EnvironmentFault, unknown
 
 
 class Corridor(gymnasium.Env):
@@ -205,17 +206,62 @@ def test_the_page_on_your_own_environment(tmp_path):
     assert run.stdout.splitlines()[-1] == "(10.0, 0.0)", run.stderr
 
 
-def test_saving_one_iteration_during_the_next_changes_nothing(run, tmp_path, tiny_trpo, monkeypatch):
-    """As on an accelerator, where a stage is under way while the last iteration is evaluated and saved."""
-    monkeypatch.setattr("pcmlp.runs.train.overlaps", lambda world: True)
-    config, asked = resolve(NAME, "pcmlp", (0, 1), 40, tiny_trpo), iter([False, True])
-    monkeypatch.setattr("pcmlp.runs.train.stop_when_asked", lambda console: contextlib.nullcontext(lambda: next(asked)))
-    first = train(config, tmp_path / "run", console=Console(file=io.StringIO()))
-    assert first["status"] == "stopped"
-    assert max(read_metrics(tmp_path / "run")["iteration"]) == 1  # what had begun was finished
-    monkeypatch.setattr("pcmlp.runs.train.stop_when_asked", lambda console: contextlib.nullcontext(lambda: False))
-    assert train(config, tmp_path / "run", console=Console(file=io.StringIO()), resume=True)["status"] == "finished"
-    here, there = (read_metrics(path) for path in (run[0], tmp_path / "run"))
+def longer(tiny_trpo):
+    return resolve(NAME, "pcmlp", (0, 1), 80, tiny_trpo)  # four iterations
+
+
+@pytest.fixture(scope="module")
+def in_turn(tmp_path_factory, tiny_trpo):
+    out = tmp_path_factory.mktemp("runs") / "run"
+    train(longer(tiny_trpo), out, console=Console(file=io.StringIO()))
+    return read_metrics(out)
+
+
+def same(here, there):
+    assert list(here) == list(there)
     for name in here:
         if not name.endswith("_s"):
             np.testing.assert_array_equal(here[name], there[name], err_msg=name)
+
+
+@pytest.mark.parametrize("stop", [2, None])
+def test_saving_one_iteration_during_the_next_changes_nothing(stop, in_turn, tmp_path, tiny_trpo, monkeypatch):
+    """As on an accelerator, where a stage is under way while the last iteration is evaluated and saved."""
+    monkeypatch.setattr("pcmlp.runs.train.overlaps", lambda world: True)
+    begun = []
+
+    def asked():
+        begun.append(None)
+        return stop is not None and len(begun) == stop + 1
+
+    monkeypatch.setattr("pcmlp.runs.train.stop_when_asked", lambda console: contextlib.nullcontext(asked))
+    config, out = longer(tiny_trpo), tmp_path / "run"
+    first = train(config, out, console=Console(file=io.StringIO()))
+    if stop is not None:
+        assert (first["status"], max(read_metrics(out)["iteration"])) == ("stopped", stop)  # what had begun is there
+        assert train(config, out, console=Console(file=io.StringIO()), resume=True)["status"] == "finished"
+    same(in_turn, read_metrics(out))
+
+
+@pytest.mark.parametrize("where", ["collect", "evaluate"])
+def test_a_fault_during_the_next_iteration_loses_nothing_that_was_done(
+    where, in_turn, tmp_path, tiny_trpo, monkeypatch
+):
+    monkeypatch.setattr("pcmlp.runs.train.overlaps", lambda world: True)
+    config, out = longer(tiny_trpo), tmp_path / "run"
+    calls, whole = [], getattr(GymnasiumWorld, where)
+
+    def failing(self, *inputs):
+        """Fails for the third policy's episodes, or where iteration 1 is evaluated, after two of iteration 0."""
+        calls.append(None)
+        if len(calls) == 3:
+            raise EnvironmentFault("it broke")
+        return whole(self, *inputs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GymnasiumWorld, where, failing)
+        with pytest.raises(EnvironmentFault):
+            train(config, out, console=Console(file=io.StringIO()))
+    assert max(read_metrics(out)["iteration"]) == {"collect": 2, "evaluate": 0}[where]
+    train(config, out, console=Console(file=io.StringIO()), resume=True)
+    same(in_turn, read_metrics(out))

@@ -107,7 +107,16 @@ def test_each_loss_moves_its_own_part_alone():
         grad = eqx.filter_grad(lambda l: PLANNER.loss(l, targets, batch, noise)[0])(policy.learned)
         return jax.tree.map(np.asarray, grad)
 
+    def critics_alone(critics):
+        after = jnp.min(values(policy.targets, batch.next_x, next_u), axis=0) - next_log_prob  # of temperature 1
+        target = batch.reward + PLANNER.discount * after
+        return jnp.mean((values(critics, batch.x, batch.u) - target[None]) ** 2)
+
     one, two = gradient(1.0), gradient(2.0)
+    next_u, next_log_prob = jax.vmap(squashed)(jax.vmap(policy.learned.actor)(batch.next_x), noise[8:])
+    alone = eqx.filter_grad(critics_alone)(policy.learned.critics)
+    for a, b in zip(jax.tree.leaves(one.critics), jax.tree.leaves(alone), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
     assert np.abs(one.critics.weights[0] - two.critics.weights[0]).max() > 1e-3  # they follow their targets
     for a, b in zip(jax.tree.leaves(one.actor), jax.tree.leaves(two.actor), strict=True):
         np.testing.assert_array_equal(a, b)  # it follows the critics

@@ -275,8 +275,9 @@ def test_faults_are_survived_as_often_as_is_said():
 
 
 @pytest.mark.parametrize("name", ROBOTS)
-def test_together_they_step_as_alone(name):
+def test_together_they_step_as_alone(name, tmp_path, monkeypatch):
     """Bit for bit, and one that diverges leaves the others as they are."""
+    monkeypatch.chdir(tmp_path)  # where MuJoCo writes a log
     alone, together = ([Simulator(ROBOTS[name]) for _ in range(3)] for _ in range(2))
     rng, step = np.random.default_rng(0), together[0].together()
     for i in range(3):

@@ -274,7 +274,8 @@ def plan(command: Plan, words: list[str]) -> int:
         if text is not None
     }
     name = "task" if command.reward is None else command.reward.rpartition(":")[2]
-    out = command.out or command.run.with_name(f"{command.run.name}-plan-{name}")
+    run = command.run if command.run.name not in ("", "..") else command.run.resolve()
+    out = command.out or run.with_name(f"{run.name}-plan-{Path(name).stem}")
     seeds = [parse_int("seeds", seed) for seed in command.seeds]
     learned = planning.load_learned(command.run, seeds, trust_code=command.trust_code)
     console = Console()

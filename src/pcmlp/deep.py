@@ -17,13 +17,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+from jaxtyping import Array, Float, Int, Key, PyTree
 
 from pcmlp.bonus import EllipticalBonus, add_moment, elliptical_bonus, information_gain, second_moment
 from pcmlp.framework import example_row
 from pcmlp.imagine import BoundedBonus, as_learned, bounds, grounded, imagine, no_bonus, reward_free, widened
 from pcmlp.replay import Replay, numbers_only
-from pcmlp.rollout import mean_return
+from pcmlp.rollout import mean_return, select
 from pcmlp.types import (
     MDP,
     AbstractAlgorithm,
@@ -42,7 +42,7 @@ from pcmlp.world import JaxWorld
 
 Number = float | Float[Array, ""]
 
-_JUDGED = 16  # imagined episodes that a policy to deploy is judged by
+JUDGED = 16  # imagined episodes that a policy to deploy is judged by
 _FEATURES = 2**31 + 1  # folded into a seed's key, where iterations fold in their own number and evaluation 2**31
 
 
@@ -294,12 +294,8 @@ def imagination(algo: Deep, model: Callable, bonus: Callable, seen: Box, starts:
 def better(key: Key[Array, ""], algo: Deep, imagined: MDP, new: AbstractPolicy, old: AbstractPolicy) -> AbstractPolicy:
     """The one with the higher imagined return from the world's own starts, as the model now has it."""
     judged = eqx.tree_at(lambda mdp: mdp.initial, imagined, algo.world.mdp.initial)
-    gained = (mean_return(key, judged, policy.deterministic(), _JUDGED) for policy in (new, old))
-    return chosen(jnp.greater_equal(*gained), new, old)
-
-
-def chosen(condition: Bool[Array, ""], yes: AbstractPolicy, no: AbstractPolicy) -> AbstractPolicy:
-    return jax.tree.map(lambda x, y: jnp.where(condition, x, y) if eqx.is_array(x) else x, yes, no)
+    gained, before = (mean_return(key, judged, policy.deterministic(), JUDGED) for policy in (new, old))
+    return select((gained >= before) | ~jnp.isfinite(before), new, old)
 
 
 def imagined_starts(key: Key[Array, ""], algo: Deep, replay: Replay) -> Float[Array, "n s"]:

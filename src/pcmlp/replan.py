@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-from pcmlp.deep import Deep, DeepLearner, chosen, imagination, imagined_starts, over_seeds
+from pcmlp.deep import Deep, DeepLearner, imagination, imagined_starts, over_seeds
 from pcmlp.imagine import no_bonus
-from pcmlp.rollout import mean_return
+from pcmlp.rollout import mean_return, select
 from pcmlp.types import MDP, AbstractPolicy, Metrics
 
 _PLANNING = 2**31 + 2  # folded into a seed's key, where iterations fold in their own number
@@ -52,11 +52,11 @@ def plan_anew(
     def one_round(carry, inputs):
         (policy, best), most = eqx.combine(carry[0], rest), carry[1]
         begins, (init_key, plan_key) = inputs
-        policy = chosen(begins, algo.planner.init(init_key, imagined), policy)
+        policy = select(begins, algo.planner.init(init_key, imagined), policy)
         policy, metrics = algo.planner.plan(plan_key, imagined, policy)
         value = _value(judge_key, judged, policy, metrics)
         # The last of those that are alike, which has learned for longest; never one whose value is no number.
-        best = chosen(value >= most, policy, best)
+        best = select(value >= most, policy, best)
         return (eqx.filter((policy, best), eqx.is_array), jnp.fmax(most, value)), value
 
     first = algo.planner.init(first_key, imagined)

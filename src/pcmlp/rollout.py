@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, Key
 from pcmlp.types import MDP, AbstractPolicy, Carry, State, Transitions
 
 
-def _select(condition: Array, yes, no):
+def select(condition: Array, yes, no):
     return jax.tree.map(lambda x, y: jnp.where(condition, x, y) if eqx.is_array(x) else x, yes, no)
 
 
@@ -43,7 +43,7 @@ def walk(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy, place: Place, st
         next_state = mdp.transition(move_key, state, action)
         ended = mdp.terminal(state, action, next_state)
         last = ended | (clock + 1 >= mdp.horizon)
-        after = _select(last, begin(start, policy), Place(next_state, memory, clock + 1))
+        after = select(last, begin(start, policy), Place(next_state, memory, clock + 1))
         return after, (state, action, next_state, ended, last)
 
     place, (state, action, next_state, ended, last) = jax.lax.scan(step, place, (act_keys, move_keys, fresh))

@@ -66,7 +66,7 @@ class Copies:
         self._held: dict[int, Any] = {} if first is None else {0: first}
         self._kept = first if keep else None
         self._whole = set(self._held)
-        self._flock: Callable[[Sequence[Any], np.ndarray], Rows] | None = None
+        self._flock: Any = None  # what steps them together
 
     def has(self, lane: int) -> bool:
         return lane in self._whole
@@ -86,7 +86,7 @@ class Copies:
             self._flock = environments[0].together()
         if self._flock is None:
             return self.ask([("step", *order) for order in zip(lanes, actions, strict=True)])
-        return self._flock(environments, np.stack(actions))
+        return self._flock(environments, np.stack(actions))  # which answers for each of them, as `answer` does
 
     def answer(self, what: str, lane: int, argument: Any) -> Answer:
         try:
@@ -120,6 +120,9 @@ class Copies:
     def close(self) -> None:
         for lane in list(self._held):
             self._discard(lane)
+        if self._flock is not None:
+            self._flock.close()
+            self._flock = None
 
 
 class Workers:

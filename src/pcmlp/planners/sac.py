@@ -140,8 +140,9 @@ class SAC(AbstractPlanner):
             return eqx.filter((learned, targets, state), eqx.is_array), metrics
 
         carry, metrics = jax.lax.scan(step, carry, (chosen, noise))
-        # Asked once, and only of the numbers that all others have gone into.
-        sound = jnp.all(jnp.isfinite(ravel_pytree(carry[0])[0]))
+        # Asked once, of all that learning goes on from.
+        counted = [x for x in jax.tree.leaves(carry) if jnp.issubdtype(x.dtype, jnp.inexact)]
+        sound = jnp.all(jnp.isfinite(ravel_pytree(counted)[0]))
         changed = eqx.combine(carry, rest)
         new = eqx.tree_at(lambda p: (p.learned, p.targets, p.optimiser), policy, changed)
         new, fixed = eqx.partition(new, eqx.is_array)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 
 from pcmlp.baselines.random import UniformPlanner
-from pcmlp.deep import Deep
+from pcmlp.deep import JUDGED, Deep
 from pcmlp.features import (
     Chosen,
     DrawChosen,
@@ -268,10 +268,11 @@ def imagined_steps(config: RunConfig) -> tuple[int, int]:
     """Imagined steps for each real action and for the planning of an iteration; 0 where planning takes no samples."""
     options = config.planner
     plans = config.rounds + 1 if isinstance(config, DeepConfig) else 1  # and one for the policy to deploy
+    judged = 2 * JUDGED * config.task.horizon if isinstance(config, DeepConfig) and config.keeps_better else 0
     if isinstance(options, TRPOOptions):
-        return 0, plans * options.updates * options.streams * options.length
+        return 0, plans * options.updates * options.streams * options.length + judged
     if isinstance(options, SACOptions):
-        return 0, plans * options.streams * options.length
+        return 0, plans * options.streams * options.length + judged
     if not isinstance(options, CEMOptions | MPPIOptions):
         return 0, 0
     rounds = options.iterations if isinstance(options, CEMOptions) else 1

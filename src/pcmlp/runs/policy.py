@@ -13,6 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from pcmlp.deep import DeepLearner
 from pcmlp.runs.aim import Aim, Functions, aimed, read_aim
 from pcmlp.runs.arrays import from_bytes, named_arrays, to_bytes
 from pcmlp.runs.build import build
@@ -23,10 +24,13 @@ from pcmlp.tasks.registered import GymnasiumTask
 from pcmlp.types import AbstractLearner, AbstractPolicy, ConfigError, Task
 
 
-@eqx.filter_jit
 def deployed(learner: AbstractLearner) -> AbstractPolicy:
-    """The policies to use, with a leading axis of seeds."""
-    return learner.deployed()
+    """The policies to use, with a leading axis of seeds. Those of Algorithm 2 are there, and are asked for while the
+    accelerator may be at the next stage, behind which a compiled call would wait; Algorithm 1 has to choose them."""
+    return learner.deployed() if isinstance(learner, DeepLearner) else _deployed(learner)
+
+
+_deployed = eqx.filter_jit(lambda learner: learner.deployed())
 
 
 def save_policies(folder: Path, policies: AbstractPolicy, config: RunConfig) -> None:

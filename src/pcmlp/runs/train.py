@@ -35,7 +35,7 @@ from pcmlp.runs.progress import LiveProgress, PlainProgress, show_progress, stat
 from pcmlp.runs.resume import changes_of_machine, check_same, is_finished, left_off
 from pcmlp.runs.summary import CompileClock, device, summarise, versions
 from pcmlp.runs.tensorboard import Boards, open_boards
-from pcmlp.tasks.host import GymnasiumWorld
+from pcmlp.tasks.host import GymnasiumWorld, beside_simulator
 from pcmlp.types import AbstractAlgorithm, AbstractLearner, AbstractPolicy, AbstractWorld, Iteration, RunStopped, Task
 
 _HOPELESS = 3  # iterations in a row in which a seed learned nothing, after which a run stops
@@ -216,29 +216,32 @@ class Run:
         learner, begun = self.learner, deque[tuple[int, Iteration]]()
         todo = range((self.done or 0) + 1, self.algo.num_iterations + 1)
         behind = 1 if overlaps(self.algo.world) else 0
-        try:
-            for n in itertools.takewhile(lambda _: not asked(), todo):
+        failure = None
+        for n in itertools.takewhile(lambda _: not asked(), todo):
+            try:
                 iteration = self.algo.iterate(self.keys, learner, n)
-                learner = iteration.learner
-                begun.append((n, iteration))
-                if len(begun) > behind:
-                    self.settle(*begun.popleft(), log, progress)
-        except RunStopped:
-            while begun:
+            except RunStopped as error:  # what was done before it is to be saved all the same
+                failure = error
+                break
+            learner = iteration.learner
+            begun.append((n, iteration))
+            if len(begun) > behind:
                 self.settle(*begun.popleft(), log, progress)
-            raise
         while begun:
             self.settle(*begun.popleft(), log, progress)
+        if failure is not None:
+            raise failure
         return (self.done or 0) == self.algo.num_iterations
 
     def settle(self, n: int, iteration: Iteration, log: EpisodeLog, progress: LiveProgress | PlainProgress) -> None:
         """What an iteration gave, evaluated and on disk."""
         self.learner = iteration.learner
+        walked = beside_simulator(iteration.walked)  # the accelerator may be busy
         began = time.perf_counter()
-        for steps in iteration.walked:
+        for steps in walked:
             log.append(n, self.config.seeds, steps)
         self._saving += time.perf_counter() - began
-        self._entered.add(iteration.walked)
+        self._entered.add(walked)
         measured = {name: np.asarray(values) for name, values in iteration.metrics.items()}
         self.record(n, measured, progress)
         began = time.perf_counter()

@@ -3,6 +3,7 @@
 What is known of them is what `classic.py` knows apart from the dynamics: real steps are Gymnasium's, on the host.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +27,7 @@ def build(name: str, horizon: int = 200, seeds: int = 1) -> Task:
     )
     # All three start as Gymnasium's do, so there is no need to know it from samples.
     world = eqx.tree_at(lambda w: w.mdp.initial, world, known.initial)
-    return Task(world, success_return=twin.success_return)
+    return dataclasses.replace(twin, world=world)
 
 
 def _simulator(name: str) -> Callable[[], Any]:
@@ -34,6 +35,13 @@ def _simulator(name: str) -> Callable[[], Any]:
     import_gymnasium()
     from gymnasium import spaces
     from gymnasium.envs import classic_control
+
+    class MountainCarToTheTask(classic_control.Continuous_MountainCarEnv):
+        """Gymnasium's, ended by the task, which may want to go on."""
+
+        def step(self, action):
+            observation, reward, _, truncated, info = super().step(action)
+            return observation, reward, False, truncated, info
 
     class ContinuousAcrobot(classic_control.AcrobotEnv):
         """Gymnasium's, with any torque between its two extremes."""
@@ -49,7 +57,7 @@ def _simulator(name: str) -> Callable[[], Any]:
             return observation, reward, False, truncated, info
 
     return {
-        "mountain-car": classic_control.Continuous_MountainCarEnv,
+        "mountain-car": MountainCarToTheTask,
         "acrobot": ContinuousAcrobot,
         "pendulum": classic_control.PendulumEnv,
     }[name]

@@ -151,13 +151,13 @@ class GymnasiumWorld(AbstractWorld):
         self.environments.close()
 
     def collect(self, keys: Key[Array, " seeds"], policies: AbstractPolicy, n: int) -> tuple[Transitions, Transitions]:
-        policies, keys = _beside_simulator(policies, keys)
+        policies, keys = _near(policies, keys)
         lanes = Lanes.of(keys, -(-n // self.mdp.horizon), self.mdp.horizon)
         rows = _transitions(self._record(lanes, policies, self._to_the_end(lanes), restart=True))
         return rows, rows
 
     def draw(self, keys: Key[Array, " seeds"], policies: AbstractPolicy, n: int) -> tuple[Transitions, Transitions]:
-        policies, keys = _beside_simulator(policies, keys)
+        policies, keys = _near(policies, keys)
         lanes = Lanes.of(keys, n, self.mdp.horizon)
         walked = self._record(lanes, policies, lanes.time, restart=False)
         seed, lane = np.indices(lanes.time.shape)
@@ -167,10 +167,15 @@ class GymnasiumWorld(AbstractWorld):
     def evaluate(
         self, keys: Key[Array, " seeds"], policies: AbstractPolicy, episodes: int
     ) -> Float[Array, "seeds episodes"]:
-        policies, keys = _beside_simulator(policies, keys)
-        lanes = Lanes.of(keys, episodes, self.mdp.horizon, fixed=True)
-        steps = self._record(lanes, _deterministic(policies), self._to_the_end(lanes), restart=False)
-        return jnp.asarray(steps.reward.sum(axis=2, dtype=np.float64), jnp.float32)
+        policies, keys = _near(policies, keys)
+        lanes, policies = Lanes.of(keys, episodes, self.mdp.horizon, fixed=True), _deterministic(policies)
+        returns = np.zeros(lanes.seed.shape, np.float32)
+        at_once = max(1, self.environments.limit // lanes.seed.shape[0])  # whole episodes are large
+        for start in range(0, episodes, at_once):
+            part = lanes.part(np.arange(start, min(start + at_once, episodes)))
+            steps = self._record(part, policies, self._to_the_end(part), restart=False)
+            returns[:, part.number] = steps.reward.sum(axis=2, dtype=np.float64)
+        return beside_simulator(returns)
 
     def _to_the_end(self, lanes: Lanes) -> np.ndarray:
         return np.full(lanes.seed.shape, self.mdp.horizon - 1)
@@ -191,7 +196,7 @@ class GymnasiumWorld(AbstractWorld):
 
     def _paid(self, steps: Step) -> np.ndarray:
         """The task's rewards."""
-        near = jax.device_put((steps.state, steps.action, steps.next_state), jax.local_devices(backend="cpu")[0])
+        near = beside_simulator((steps.state, steps.action, steps.next_state))
         return np.where(steps.valid, np.asarray(_compiled(_each_step, self.mdp.reward)(*near)), np.float32(0.0))
 
     def _walk(
@@ -247,13 +252,22 @@ class GymnasiumWorld(AbstractWorld):
                 state = np.where(begins[..., None], self.environments.reset(begins), next_state)
 
 
-def _beside_simulator(policies: AbstractPolicy, keys: Array) -> tuple[AbstractPolicy, Array]:
-    """Both on the processor that steps: to send a state to an accelerator and its action back takes longer than a
-    policy that does not search takes to choose it, and has to wait for whatever the accelerator is at."""
+def beside_simulator(tree: PyTree) -> Any:
+    """With its arrays on the processor that steps, where JAX may use it. To send a state to an accelerator and its
+    action back takes longer than a policy takes to choose it, and has to wait for whatever the accelerator is at."""
+    arrays, rest = eqx.partition(tree, lambda x: eqx.is_array(x) or isinstance(x, np.ndarray))
+    try:
+        processor = jax.local_devices(backend="cpu")[0]
+    except RuntimeError:  # JAX_PLATFORMS names accelerators alone
+        processor = None
+    return eqx.combine(jax.device_put(arrays, processor), rest)
+
+
+def _near(policies: AbstractPolicy, keys: Array) -> tuple[AbstractPolicy, Array]:
+    """Policies that search are for an accelerator."""
     if policies.searches or jax.default_backend() == "cpu":
         return policies, keys
-    arrays, rest = eqx.partition((policies, keys), eqx.is_array)
-    return eqx.combine(jax.device_put(arrays, jax.local_devices(backend="cpu")[0]), rest)
+    return beside_simulator((policies, keys))
 
 
 _deterministic = eqx.filter_jit(eqx.filter_vmap(lambda policy: policy.deterministic()))

@@ -32,6 +32,7 @@ class HandEgg(RobotTask):
     """A hand of 20 motors in MuJoCo that is to bring an egg to a goal in its palm; nothing pays on the way."""
 
     horizon: int = 100
+    workers: int | None = None  # the hand has no threads of its own
 
     def build(self) -> Task:
         import_robotics()

@@ -6,7 +6,6 @@ A step is a function of positions, velocities and controls alone: contact forces
 zero at every step and not at the last forces. So a step does not depend on who takes it, or on what was done before.
 """
 
-import multiprocessing
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -127,11 +126,10 @@ class Flock:
     """Steps simulators of one robot on all cores, by threads of MuJoCo's own; each as it would step alone."""
 
     def __init__(self, robot: Robot, model: Any):
-        alone = multiprocessing.parent_process() is not None  # a worker has its core, and others have theirs
-        threads = 0 if alone else most_workers()
+        threads = most_workers()
         self.robot, self.model = robot, model
         self.pool = Rollout(nthread=threads)
-        self.data = [mujoco.MjData(model) for _ in range(max(1, threads))]
+        self.data = [mujoco.MjData(model) for _ in range(threads)]
 
     def __call__(self, simulators: Sequence[Simulator], actions: np.ndarray) -> Rows:
         before = np.stack([simulator.state for simulator in simulators])
@@ -147,6 +145,9 @@ class Flock:
             observed = self.robot.observe(Moved(after[:, 1 : 1 + self.model.nq], after[:, 1 + self.model.nq : end]))
         diverged = Answer(fault=RAISED, said=f"step raised RuntimeError: {_DIVERGED}")
         return Rows.of(observed, {int(i): diverged for i in np.flatnonzero(~whole)})
+
+    def close(self) -> None:
+        self.pool.close()
 
     def _after(self, before: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """The states that a step leads to from those `before`."""
