@@ -22,6 +22,7 @@ from pcmlp.runs.presets import (
     PRESETS,
     algorithms_for,
     any_preset,
+    default_algorithm,
     dense_preset,
 )
 from pcmlp.runs.validate import validate
