@@ -63,8 +63,8 @@ def linear_mdp_scale(horizon: int, dim: int, ridge: Real = RIDGE, error: Real = 
 
 
 def linear_mdp_run_scale(horizon: int, dim: int, ridge: Real, N: int, K: int, delta: Real, log_members: Real) -> float:
-    """(H / 2) sqrt(lambda d + 2 ln(|Upsilon| N / delta) / K), not in the paper: the c with which a run is optimistic that
-    fits its models to the very samples that its covariance is made of (docs/theory.md, the certificate)."""
+    """(H / 2) sqrt(lambda d + 2 ln(|Upsilon| N / delta) / K), not in the paper: the c with which a run is optimistic
+    that fits its models to the very samples that its covariance is made of (docs/theory.md, the certificate)."""
     return horizon / 2 * math.sqrt(ridge * dim + 2 * (log_members + math.log(N / delta)) / K)
 
 

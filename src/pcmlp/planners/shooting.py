@@ -9,11 +9,10 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key, Shaped
 
+from pcmlp.rollout import promised_return
 from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Box, Metrics, State
 
 Plan = Float[Array, "length action"]
-
-_PROMISED = 64  # episodes that tell what a plan promises; they are short work beside the search for it
 
 
 def plan_returns(
@@ -141,16 +140,5 @@ class Shooting(AbstractPlanner):
         return ShootingPolicy(self.shooter, mdp, plans[best]), {"planned_value": returns[best]}
 
     def promise(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Float[Array, ""]:
-        """Of the plan that an episode begins with, over all H steps, after its end doing nothing. The noise is not that
-        of `planned_value`, which the plan was chosen by. Replanning would get more, and each step of it is a search."""
-        assert isinstance(policy, ShootingPolicy)
-        actions, start = self.shooter.actions, policy.start[: mdp.horizon]
-        nothing = actions.clip(jnp.zeros(actions.size))
-        rest = jnp.broadcast_to(nothing, (mdp.horizon - start.shape[0], actions.size))
-        plan = jnp.concatenate([start, rest])[None]
-
-        def episode(key: Key[Array, ""]) -> Float[Array, ""]:
-            start_key, walk_key = jr.split(key)
-            return plan_returns(walk_key, mdp, mdp.initial(start_key), plan, actions, 1)[0]
-
-        return jnp.mean(jax.vmap(episode)(jr.split(key, _PROMISED)))
+        """Of replanning at every step, as in the world: a plan that is not mended loses half of its value to noise."""
+        return promised_return(key, mdp, policy)

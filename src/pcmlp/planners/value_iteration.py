@@ -70,5 +70,5 @@ class ValueIteration(AbstractPlanner):
         return FinitePolicy(action, jnp.zeros(()), num_actions), {"planned_value": promised}
 
     def promise(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Float[Array, ""]:
-        """The maximum itself, not what `policy` gets: ties are broken within `tolerance`, which may cost H times that."""
+        """The maximum itself, not what `policy` gets: ties are broken within `tolerance`, which may cost H of that."""
         return self.plan(key, mdp, policy)[1]["planned_value"]
