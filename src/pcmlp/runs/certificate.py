@@ -35,7 +35,7 @@ def standing(config: RunConfig, algo: AbstractAlgorithm) -> Standing | None:
     c, needed = algo.bonus_scale, proved_scale(algo, own_features=isinstance(config.features, TaskFeatures))
     if needed is None:
         return Standing("heuristic", "no theorem covers this model, these features and these samples")
-    if c < needed:
+    if c < needed * (1 - 1e-9):  # not for the last bit of a root
         return Standing("heuristic", f"optimism is proved for a bonus_scale of {needed:.4g} or more, not for {c:g}")
     if isinstance(algo.model, KNR):
         return Standing("estimate", "the theorem's bonus_scale, but a planner that finds less than the maximum")
