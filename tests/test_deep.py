@@ -92,6 +92,9 @@ class Spy(AbstractPlanner):
         starts = jax.vmap(mdp.initial)(jr.split(key, DRAWN))
         return Notes(reward, next_state, reached, starts, policy.plans + 1), {"kl": jnp.zeros(())}
 
+    def promise(self, key, mdp, policy):
+        return None
+
 
 WORLD = JaxWorld(MDP(initial, move, left, never, HORIZON), STATES, ACTIONS)
 DRAW = CountedDraw(DrawRandomNetwork(STATES, ACTIONS, (16, 16), 1.0, 1.0, bounded=False))  # phi of the first data

@@ -35,6 +35,8 @@ class Train:
     """Explore with no task reward."""
     resume: FlagCreatePairsOff[bool] = False
     """Go on with the run in --out after its last checkpoint; where there is none, start it."""
+    stop_when_certified: Annotated[str | None, arg(metavar="EPS")] = None
+    """End at the first iteration whose certificate is at most EPS for every seed: no more than that is left to gain."""
     tensorboard: FlagCreatePairsOff[bool] = False
     """Write every number of metrics.csv for TensorBoard as well."""
 

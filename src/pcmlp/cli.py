@@ -189,9 +189,12 @@ def shown(setting: Any) -> str:
 
 def train(command: Train, words: list[str]) -> int:
     from pcmlp.runs.config import resolve
+    from pcmlp.runs.parse import parse_float
 
     settings = [item for items in command.set for item in items] + ["reward_free=true"] * command.reward_free
     config = resolve(command.task, command.algo, command.seeds, command.steps, settings)
+    given = command.stop_when_certified
+    threshold = None if given is None else parse_float("stop_when_certified", given)
     out = command.out or Path("runs") / re.sub("[:/]", "-", f"{command.task}-{config.algo}")
     from pcmlp.runs import train as training
 
@@ -203,13 +206,14 @@ def train(command: Train, words: list[str]) -> int:
         console=console,
         resume=command.resume,
         tensorboard=command.tensorboard,
+        stop_when_certified=threshold,
     )
     pictures = pictures_of(out)
     show_summary(console, summary, out)
     seconds = {name: f"{summary[f'{name}_s']:.1f} s" for name in ("wall", "compile", "save")}
     spent = "{wall}, of which {compile} compiling, {save} saving".format(**seconds)
     console.print("; ".join([spent, *map(str, pictures)]), highlight=False, soft_wrap=True)
-    return {"finished": 0, "stopped": _STOPPED}.get(summary["status"], _INTERRUPTED)
+    return {"finished": 0, "certified": 0, "stopped": _STOPPED}.get(summary["status"], _INTERRUPTED)
 
 
 def pictures_of(out: Path) -> list[Path | str]:

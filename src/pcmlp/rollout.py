@@ -86,6 +86,14 @@ def episode_return(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Flo
     return jnp.sum(jnp.where(episode.valid, episode.reward, 0.0))
 
 
+_PROMISED, _SEARCHED = 32, 4  # imagined episodes; where each of their actions is a search, they are dear
+
+
+def promised_return(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Float[Array, ""]:
+    """What a policy promises that a planner has improved and not maximised: its own J(pi; r, P), estimated."""
+    return mean_return(key, mdp, policy, _SEARCHED if policy.searches else _PROMISED)
+
+
 def mean_return(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy, episodes: int) -> Float[Array, ""]:
     """J(pi; r, P), estimated."""
     return jnp.mean(jax.vmap(lambda k: episode_return(k, mdp, policy))(jr.split(key, episodes)))

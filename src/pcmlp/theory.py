@@ -57,9 +57,15 @@ def linear_mdp_error(N: int, M: int, delta: Real, members: int) -> float:
     return 2 * N * math.log(members * N / delta) / M
 
 
-def linear_mdp_scale(horizon: int, dim: int) -> float:
-    """c = H sqrt(lambda d + N eps_stat) of the optimism lemma, at lambda = 1 and N eps_stat = 1."""
-    return horizon * math.sqrt(RIDGE * dim + 1)
+def linear_mdp_scale(horizon: int, dim: int, ridge: Real = RIDGE, error: Real = 1) -> float:
+    """c = H sqrt(lambda d + N eps_stat) of the optimism lemma, in the theorem at lambda = 1 and N eps_stat = 1."""
+    return horizon * math.sqrt(ridge * dim + error)
+
+
+def linear_mdp_run_scale(horizon: int, dim: int, ridge: Real, N: int, K: int, delta: Real, log_members: Real) -> float:
+    """(H / 2) sqrt(lambda d + 2 ln(|Upsilon| N / delta) / K), not in the paper: the c with which a run is optimistic
+    that fits its models to the very samples that its covariance is made of (docs/theory.md, the certificate)."""
+    return horizon / 2 * math.sqrt(ridge * dim + 2 * (log_members + math.log(N / delta)) / K)
 
 
 def linear_mdp_stated(horizon: int, dim: int, epsilon: Real, delta: Real, members: int) -> Parameters:
@@ -87,9 +93,9 @@ def knr_scale_stated(horizon: int, radius: Real, sigma: Real, state_dim: int) ->
     return 8 * horizon * radius * math.sqrt(state_dim) / sigma
 
 
-def knr_scale(horizon: int, radius: Real, sigma: Real) -> float:
-    """c = (H / sigma) sqrt(4 lambda F^2 + N eps_stat) of the optimism lemma, at lambda = 1 and N eps_stat = 1."""
-    return horizon * math.sqrt(4 * RIDGE * radius**2 + 1) / sigma
+def knr_scale(horizon: int, radius: Real, sigma: Real, ridge: Real = RIDGE) -> float:
+    """c = (H / sigma) sqrt(4 lambda F^2 + N eps_stat) of the optimism lemma, at N eps_stat = 1; theorem: lambda = 1."""
+    return horizon * math.sqrt(4 * ridge * radius**2 + 1) / sigma
 
 
 def knr_gap(N: int, horizon: int, dim: int, radius: Real, sigma: Real, state_dim: int) -> float:

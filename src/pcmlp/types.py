@@ -85,6 +85,11 @@ class AbstractPlanner(eqx.Module):
     @abc.abstractmethod
     def plan(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> tuple[AbstractPolicy, Metrics]: ...
 
+    @abc.abstractmethod
+    def promise(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Float[Array, ""] | None:
+        """max_pi J(pi; r, P), as well as it is known once `policy` was planned in the MDP: exact where planning is,
+        else an estimate of J(policy; r, P), which is at most that; none where nothing is planned."""
+
 
 class AbstractWorld(eqx.Module):
     """What can be acted in. Keys, policies and results carry a leading axis of seeds, which a world steps together."""

@@ -1,6 +1,6 @@
 """Uniform random actions, as a substitution: Algorithm 1 with a planner that ignores the MDP it is given."""
 
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
 
 from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Action, Carry, Metrics, Space, State
 
@@ -26,3 +26,6 @@ class UniformPlanner(AbstractPlanner):
 
     def plan(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> tuple[AbstractPolicy, Metrics]:
         return policy, {}
+
+    def promise(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Float[Array, ""] | None:
+        return None

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from pcmlp import linalg
+from pcmlp.rollout import promised_return
 from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Box, MeanTransition, Metrics
 
 
@@ -59,6 +60,9 @@ class LQR(AbstractPlanner):
         gain = eqx.error_if(gain, ~jnp.all(jnp.isfinite(gain)), message)
         z = jnp.append(mdp.initial(key), 1.0)
         return LinearPolicy(gain), {"planned_value": 0.5 * z @ P @ z}
+
+    def promise(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Float[Array, ""]:
+        return promised_return(key, mdp, policy)
 
 
 def linear_quadratic(

@@ -20,7 +20,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key, PyTree
 
 from pcmlp.nets import MLP, Normaliser, descend, in_units
-from pcmlp.rollout import begin, walk
+from pcmlp.rollout import begin, promised_return, walk
 from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Action, Box, Carry, Metrics, State, Transitions
 
 _LOG_STD = (-5.0, 2.0)
@@ -153,6 +153,9 @@ class SAC(AbstractPlanner):
             **{name: jnp.mean(values[-last:]) for name, values in metrics.items()},
             "policy_skipped": 1.0 - sound.astype(jnp.float32),
         }
+
+    def promise(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Float[Array, ""]:
+        return promised_return(key, mdp, policy)
 
     def imagined(self, key: Key[Array, ""], mdp: MDP, policy: SoftActorCritic) -> Transitions:
         """Episodes, [streams, length, ...]."""

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key, Shaped
 
+from pcmlp.rollout import promised_return
 from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Box, Metrics, State
 
 Plan = Float[Array, "length action"]
@@ -137,3 +138,7 @@ class Shooting(AbstractPlanner):
         returns = plan_returns(judge_key, mdp, state, plans, self.shooter.actions, self.shooter.particles)
         best = jnp.argmax(returns)
         return ShootingPolicy(self.shooter, mdp, plans[best]), {"planned_value": returns[best]}
+
+    def promise(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Float[Array, ""]:
+        """Of replanning at every step, as in the world: a plan that is not mended loses half of its value to noise."""
+        return promised_return(key, mdp, policy)

@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key, PyTree
 
 from pcmlp.nets import MLP, GaussianHead, Normaliser, descend
-from pcmlp.rollout import Place, begin, walk
+from pcmlp.rollout import Place, begin, promised_return, walk
 from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Action, Box, Carry, Metrics, State, Transitions
 
 _CANDIDATES = 10  # steps that a line search tries, each half of the one before
@@ -93,6 +93,9 @@ class TRPO(AbstractPlanner):
         (arrays, _), metrics = jax.lax.scan(step, (arrays, places), jr.split(update_key, self.updates))
         last = -(-self.updates // 4)
         return eqx.combine(arrays, rest), {name: jnp.mean(values[-last:]) for name, values in metrics.items()}
+
+    def promise(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Float[Array, ""]:
+        return promised_return(key, mdp, policy)
 
     def places(self, key: Key[Array, ""], mdp: MDP, policy: ActorCritic) -> Place:
         """Where the streams begin. Their clocks differ, so that they do not all begin their next episode at once."""

@@ -68,3 +68,7 @@ class ValueIteration(AbstractPlanner):
         value, action = jax.lax.scan(back, jnp.zeros(num_states), keys, reverse=True)
         promised = jnp.dot(initial_distribution(mdp, num_states), value)
         return FinitePolicy(action, jnp.zeros(()), num_actions), {"planned_value": promised}
+
+    def promise(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Float[Array, ""]:
+        """The maximum itself, not what `policy` gets: ties are broken within `tolerance`, which may cost H of that."""
+        return self.plan(key, mdp, policy)[1]["planned_value"]

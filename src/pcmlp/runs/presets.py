@@ -28,6 +28,7 @@ EXPERIMENTS = {
     "held_out": "mazes and classic tasks explored with no reward, then places reached that nobody was paid for",
     "combination_lock": "who opens a lock of 20 digits, and how the steps grow with its length",
     "low_rank": "the error of maximum likelihood against its lemma, and the exact value of the best policy",
+    "certificate": "how often the certificate is below the true gap, and how loose it is, where there are theorems",
     "knr": "two regulators against planning in their true dynamics, and the SGD lemma",
 }
 

@@ -21,6 +21,8 @@ from pcmlp.runs.episodes import Extent, is_as_it_was, read, rows_of
 from pcmlp.runs.folder import RunFolder, read_config, read_summary
 from pcmlp.types import AbstractAlgorithm, ConfigError
 
+ENDED = ("finished", "certified")  # the statuses of a run that has nothing more to do
+
 
 def check_same(config: RunConfig, run: Path) -> None:
     """That the folder's configuration is this one, but for more steps."""
@@ -52,10 +54,13 @@ def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> d
     return changed
 
 
-def is_finished(run: Path, num_iterations: int) -> bool:
+def is_finished(run: Path, config: RunConfig, num_iterations: int) -> bool:
+    """Whether all iterations are done, or the certificate has ended them; more steps are more to do in either case."""
     if not (run / "summary.json").exists():
         return False
     summary = read_summary(run)
+    if summary["status"] == "certified":
+        return read_config(run)["steps"] == config.steps
     return summary["status"] == "finished" and summary["iterations"] == num_iterations
 
 

@@ -48,7 +48,8 @@ def summarise(
     status: str,
 ) -> dict[str, Any]:
     return {
-        "status": status,  # finished, stopped after an iteration, interrupted in one, or failed
+        # finished, certified (`--stop-when-certified`), stopped after an iteration, interrupted in one, or failed
+        "status": status,
         "command": command,
         "task": config.task_name,
         "algo": config.algo,
@@ -72,6 +73,7 @@ def of_seed(seed: int, rows: Sequence[Row]) -> dict[str, Any]:
         "final_return": last.get("eval_return_mean"),
         "final_success": last.get("eval_success"),
         "env_steps_to_success": next(solved, None),
+        "final_certificate": last.get("certificate"),
     }
 
 

@@ -19,8 +19,10 @@ import numpy as np
 from jaxtyping import Array, Key
 from rich.console import Console
 
+from pcmlp.certificate import promised
 from pcmlp.runs import checkpoint
 from pcmlp.runs.build import build
+from pcmlp.runs.certificate import certificates, check_threshold, is_certified, note, standing
 from pcmlp.runs.checkpoint import Checkpoint, Facts, fingerprint
 from pcmlp.runs.config import RunConfig, to_json
 from pcmlp.runs.coverage import Entered
@@ -32,7 +34,7 @@ from pcmlp.runs.lock import Lock
 from pcmlp.runs.notes import faults_of, heading, notes_of, reward_free_note, say
 from pcmlp.runs.policy import deployed, save_policies
 from pcmlp.runs.progress import LiveProgress, PlainProgress, show_progress, status_line
-from pcmlp.runs.resume import changes_of_machine, check_same, is_finished, left_off
+from pcmlp.runs.resume import ENDED, changes_of_machine, check_same, is_finished, left_off
 from pcmlp.runs.summary import CompileClock, device, summarise, versions
 from pcmlp.runs.tensorboard import Boards, open_boards
 from pcmlp.tasks.host import GymnasiumWorld, beside_simulator
@@ -50,12 +52,15 @@ def train(
     console: Console | None = None,
     resume: bool = False,
     tensorboard: bool = False,
+    stop_when_certified: float | None = None,
 ) -> dict[str, Any]:
     """Runs the configuration into the folder `out` and returns the summary; bad input writes nothing.
 
-    With `resume` a run that is there goes on after its last checkpoint, and is left alone if it is finished.
+    With `resume` a run that is there goes on after its last checkpoint, and is left alone if it is finished. With
+    `stop_when_certified` it is finished at the first iteration after which no seed's certificate is above that.
     """
     console = console or Console()
+    check_threshold(config, stop_when_certified)
     run = open_run(config, out, resume)
     if run is None:
         say(console, f"{out}: finished already; nothing to resume")
@@ -65,13 +70,16 @@ def train(
         say(console, line)
     if changes := run.changes():
         say(console, f"not bit for bit as it was ({', '.join(changes)})")
+    if stop_when_certified is not None:
+        run.threshold = stop_when_certified
+        say(console, note(stop_when_certified, standing(config, run.algo)))
     if tensorboard:
         run.boards = boards_if_any(run, console)
     status, failure = "interrupted", None
     with run.lock, run.compiling, run.boards, EpisodeLog(run.folder.episodes) as log, stop_when_asked(console) as asked:
         try:
             with show_progress(console, run.algo.num_iterations) as progress:
-                status = "finished" if run.loop(log, progress, asked) else "stopped"
+                status = run.loop(log, progress, asked)
         except (KeyboardInterrupt, BrokenPipeError):  # asked twice, or nobody reads our lines: this iteration is lost
             pass
         except RunStopped as error:
@@ -84,7 +92,7 @@ def train(
         say(console, faults)
     if failure is not None:
         raise failure
-    if status != "finished" and command:
+    if status not in ENDED and command:
         say(console, f"to go on: {command}{'' if '--resume' in command.split() else ' --resume'}")
     return summary
 
@@ -97,7 +105,7 @@ def open_run(config: RunConfig, out: Path, resume: bool) -> "Run | None":
         return Run(config, task, algo, *RunFolder.create(out, to_json(config)), seed_keys(config))
     check_same(config, out)
     task, algo = build(config)
-    if is_finished(out, algo.num_iterations):
+    if is_finished(out, config, algo.num_iterations):
         return None
     lock = Lock(out)
     try:
@@ -156,6 +164,7 @@ class Run:
     learner: AbstractLearner | None = None
     done: int | None = None  # the last iteration with a checkpoint
     rows: list[Row] = field(default_factory=list)
+    threshold: float | None = None  # of the certificate, below which the run is finished
     boards: Boards = field(default_factory=lambda: Boards({}))
     compiling: CompileClock = field(default_factory=CompileClock)
     _before: Facts | None = None  # what the run had spent when it was taken up
@@ -205,33 +214,40 @@ class Run:
     def changes(self) -> list[str]:
         return changes_of_machine(self._before, device(), versions()) if self._before else []
 
-    def loop(self, log: EpisodeLog, progress: LiveProgress | PlainProgress, asked: Callable[[], bool]) -> bool:
-        """Every iteration that is left; whether none was left out.
+    def loop(self, log: EpisodeLog, progress: LiveProgress | PlainProgress, asked: Callable[[], bool]) -> str:
+        """Every iteration that is left, and the status in which that leaves the run.
 
         Where the simulator and the stages are not on the same device, an iteration is evaluated and saved while the
-        stage of the next one is under way."""
+        stage of the next one is under way; not where it may be the last."""
         if self.learner is None:
             self.learner = self.algo.start(self.keys)
             self.record(0, {}, progress)
         learner, begun = self.learner, deque[tuple[int, Iteration]]()
         todo = range((self.done or 0) + 1, self.algo.num_iterations + 1)
-        behind = 1 if overlaps(self.algo.world) else 0
+        behind = 1 if overlaps(self.algo.world) and self.threshold is None else 0
         failure = None
-        for n in itertools.takewhile(lambda _: not asked(), todo):
+        for n in itertools.takewhile(lambda _: not (asked() or self.certified()), todo):
             try:
                 iteration = self.algo.iterate(self.keys, learner, n)
             except RunStopped as error:  # what was done before it is to be saved all the same
                 failure = error
                 break
             learner = iteration.learner
-            begun.append((n, iteration))
+            metrics = {**iteration.metrics, **promised(self.keys, self.algo, learner, n)}
+            begun.append((n, iteration._replace(metrics=metrics)))
             if len(begun) > behind:
                 self.settle(*begun.popleft(), log, progress)
         while begun:
             self.settle(*begun.popleft(), log, progress)
         if failure is not None:
             raise failure
-        return (self.done or 0) == self.algo.num_iterations
+        if self.certified():
+            return "certified"
+        return "finished" if (self.done or 0) == self.algo.num_iterations else "stopped"
+
+    def certified(self) -> bool:
+        """Asked of the rows, so that a run that was cut off right after its last iteration ends there as well."""
+        return is_certified(self.rows, self.done, self.threshold)
 
     def settle(self, n: int, iteration: Iteration, log: EpisodeLog, progress: LiveProgress | PlainProgress) -> None:
         """What an iteration gave, evaluated and on disk."""
@@ -254,6 +270,9 @@ class Run:
         """The summary and the policies, on disk."""
         spent = self.wall_s, self.compile_s, self.save_s, self.judged_episodes
         summary = summarise(self.config, self.rows, *spent, command, status)
+        stands = standing(self.config, self.algo)
+        if stands is not None:
+            summary["certificate"] = {**stands._asdict(), "stop_when_certified": self.threshold}
         self.folder.write_summary(summary)
         if self.learner is not None:
             save_policies(self.folder.policy, deployed(self.learner), self.config)
@@ -292,8 +311,10 @@ class Run:
     def record(self, n: int, metrics: dict[str, np.ndarray], progress: LiveProgress | PlainProgress) -> None:
         """A row of `metrics.csv` for each seed, on disk."""
         assert self.learner is not None
-        returns = {name: judge.returns(self.judged(name)) for name, judge in self._judges.items()}
+        policies = {name: self.judged(name) for name in self._judges}
+        returns = {name: judge.returns(policies[name]) for name, judge in self._judges.items()}
         metrics = metrics | self._entered.columns()
+        metrics |= certificates(self.task, policies["eval"], metrics, returns["eval"])
         steps = np.asarray(self.learner.env_steps)
         wall_s = round(self.wall_s, 3)
         rows: list[Row] = []
