@@ -11,6 +11,7 @@ held-out reward is the task's own, episodes of exploring do not end at the goal,
 
 import argparse
 import csv
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,11 +104,12 @@ def run_one(places: argparse.Namespace, name: str) -> dict[str, Any]:
     run, _ = kept_run(
         places, NAME, task, label, algo=asked.algo, steps=asked.steps, settings=asked.settings, seeds=seeds
     )
-    table = places.results / NAME / task / label / "places.csv"
     rows: list[dict[str, Any]] = []
     if asked.algo in MODELLED:
+        table = run / "places.csv"  # beside the run, so that another run has another one
         rows = _kept_rows(table, seeds) or try_places(load_learned(run), task)
         write_table(table, rows)
+        shutil.copyfile(table, places.results / NAME / task / label / table.name)
     return row_of(name, run, rows)
 
 

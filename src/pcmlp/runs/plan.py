@@ -26,7 +26,7 @@ from pcmlp.runs.config import RunConfig, load_config, to_json
 from pcmlp.runs.durable import write_text
 from pcmlp.runs.episodes import read
 from pcmlp.runs.folder import RunFolder, check_free
-from pcmlp.runs.options import DeepConfig
+from pcmlp.runs.options import DeepConfig, SACOptions
 from pcmlp.runs.policy import check_trusted, save_policies
 from pcmlp.runs.presets import DEEP_PRESETS
 from pcmlp.runs.resume import left_off
@@ -36,7 +36,7 @@ from pcmlp.tasks.checks import Samples
 from pcmlp.types import AbstractPolicy, ConfigError, RunStopped, Task
 
 MODELLED = [algo for algo in DEEP_PRESETS if algo != "random"]  # whose runs hold a model that can be planned in
-ATTEMPTS, ROUNDS = 3, 5
+ATTEMPTS = 3
 _MOST = 10_000  # of either: more is a slip
 
 
@@ -107,15 +107,21 @@ def collected(learned: Learned) -> Samples:
     return state, action, next_state
 
 
+def usual_rounds(config: RunConfig) -> int:
+    """A round of SAC is two hundred small steps, one of TRPO forty large ones."""
+    return 100 if isinstance(config.planner, SACOptions) else 5
+
+
 def plan(
     learned: Learned,
     functions: Functions,
     success_return: float | None = None,
     *,
     attempts: int = ATTEMPTS,
-    rounds: int = ROUNDS,
+    rounds: int | None = None,
 ) -> Planned:
     """Policies for the reward, in the model; a program that is compiled once for rewards that differ in arrays only."""
+    rounds = usual_rounds(learned.config) if rounds is None else rounds
     for name, count in (("attempts", attempts), ("rounds", rounds)):
         if not 1 <= count <= _MOST:
             raise ConfigError(f"{name}={count}: give 1 to {_MOST}")
@@ -134,7 +140,7 @@ def plan_run(
     out: Path,
     *,
     attempts: int = ATTEMPTS,
-    rounds: int = ROUNDS,
+    rounds: int | None = None,
     command: str = "",
 ) -> dict[str, Any]:
     """Into the folder `out`, and what `plan.json` says of it; bad input writes nothing."""
@@ -151,7 +157,7 @@ def plan_run(
         "run": learned.path.name,
         "iteration": learned.iteration,
         "attempts": attempts,
-        "rounds": rounds,
+        "rounds": planned.values.shape[2],
         "command": command,
         "seeds": [
             {"seed": seed, "imagined_return": max(tried), "by_attempt": tried}
