@@ -61,8 +61,8 @@ def test_the_runs_of_sparse_rewards_resolve_and_make_rows():
 
 
 def test_the_runs_of_dense_rewards_resolve_and_make_rows():
-    for name, (steps, settings) in dense.RUNS.items():
-        config = resolve(name.split("/")[0], "pcmlp", dense.PAPER_SEEDS, steps, settings)
+    for name, asked in dense.RUNS.items():
+        config = resolve(name.split("/")[0], "pcmlp", asked.seeds, asked.steps, asked.settings)
         assert config.num_iterations >= 4
     assert list(dense.RUNS)[:4] == [
         f"{task}/pcmlp" for task in ("half-cheetah", "slim-humanoid-et", "hopper-et", "walker2d-et")

@@ -71,7 +71,7 @@ def kept_run(
     seeds: Sequence[int] = SEEDS,
 ) -> tuple[Path, dict[str, Any]]:
     """The run's folder and its summary."""
-    where = Path(experiment) / task / label
+    where = Path(experiment) / task.replace(":", "-") / label  # not in every file system's names
     run, results = places.runs / where, places.results / where
     config = resolve(task, algo, seeds, steps, settings)
     if not _finished(run, to_json(config)):
