@@ -92,13 +92,14 @@ def test_the_certificate_bounds_the_gap_in_every_iteration_of_every_seed(task, w
         assert np.median(gap.certificate[-1]) < 0.5 * np.median(gap.certificate[0])
 
 
-@pytest.mark.parametrize("task", [LOCK, LOW_RANK, CART], ids=lambda task: task[0])
+@pytest.mark.parametrize("task", [LOCK, LOW_RANK, pytest.param(CART, marks=pytest.mark.slow)], ids=lambda task: task[0])
 def test_without_a_bonus_it_is_no_bound(task, tmp_path):
     gap = gap_of(config_of(task, "bonus_scale=0"), tmp_path / "run")
     assert np.min(gap.certificate - gap.true) < -0.005
     assert gap.below.any()
 
 
+@pytest.mark.slow
 def test_the_certificate_of_a_regulator_at_the_theorems_scale(tmp_path):
     algo = build(config_of(CART))[1]
     scale = theory.knr_scale(12, algo.model.radius, algo.model.sigma)
@@ -293,6 +294,7 @@ def test_bad_thresholds_are_refused(threshold, tmp_path):
 # Deep PC-MLP, and who has none
 
 
+@pytest.mark.slow
 def test_deep_runs_have_a_heuristic(tiny_trpo, tmp_path):
     settings = (*tiny_trpo, "task.horizon=20", "eval_episodes=5")
     config = resolve("mountain-car", "pcmlp", (0, 1), 40, settings)

@@ -71,6 +71,7 @@ def test_coordinates_that_are_not_there(dims, why):
         chosen_box(STATES, dims)
 
 
+@pytest.mark.slow
 def test_a_run_with_chosen_coordinates_can_be_resumed(tiny_trpo, tmp_path):
     out = tmp_path / "run"
     settings = [*tiny_trpo, "features.dims=1", "task.horizon=20", "eval_episodes=2"]

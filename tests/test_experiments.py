@@ -163,6 +163,7 @@ def test_held_out_runs_resolve_and_make_rows(tmp_path):
     assert held_out._kept_rows(tmp_path / "none.csv", (0,)) == []
 
 
+@pytest.mark.slow
 def test_settings_side_by_side_are_what_they_are_alone(tiny_trpo):
     """A lane's returns do not depend on the other lanes."""
     given = {"steps": 40, "settings": (*tiny_trpo, "task.horizon=10"), "every": 1, "episodes": 2}

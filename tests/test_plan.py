@@ -108,6 +108,7 @@ def test_a_plan_is_made_and_measured_under_its_reward(run, tmp_path, capsys):
         assert 0 <= row["success"] <= 1
 
 
+@pytest.mark.slow
 def test_success_is_by_the_predicate_at_any_step(run):
     learned = planning.load_learned(run, [8])
     assert learned.config.seeds == (8,)
@@ -180,6 +181,7 @@ def test_the_best_of_all_attempts_is_kept(run, monkeypatch):
     assert float(policy.noise) == 4.0
 
 
+@pytest.mark.slow
 def test_mppi_plans_too_and_its_policy_comes_back(mppi_run, tmp_path):
     assert main(words(mppi_run, "--seeds", "8")) == 0
     assert main(["eval", "out", "--episodes", "1", "--trust-code"]) == 0

@@ -99,6 +99,7 @@ def test_the_run_is_evaluated_and_its_configuration_comes_back(run, capsys):
     assert from_json(to_json(config)) == config
 
 
+@pytest.mark.slow
 def test_an_agent_of_such_a_name_is_the_environments_and_its_file_brings_no_code(functions, tmp_path, tiny_trpo):
     from safetensors.numpy import load_file, save_file
 

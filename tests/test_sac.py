@@ -104,7 +104,7 @@ def test_each_loss_moves_its_own_part_alone():
 
     def gradient(target_scale):
         targets = jax.tree.map(lambda x: target_scale * x, policy.targets)
-        grad = eqx.filter_grad(lambda l: PLANNER.loss(l, targets, batch, noise)[0])(policy.learned)
+        grad = eqx.filter_jit(eqx.filter_grad(lambda l: PLANNER.loss(l, targets, batch, noise)[0]))(policy.learned)
         return jax.tree.map(np.asarray, grad)
 
     def critics_alone(critics):
@@ -114,7 +114,7 @@ def test_each_loss_moves_its_own_part_alone():
 
     one, two = gradient(1.0), gradient(2.0)
     next_u, next_log_prob = jax.vmap(squashed)(jax.vmap(policy.learned.actor)(batch.next_x), noise[8:])
-    alone = eqx.filter_grad(critics_alone)(policy.learned.critics)
+    alone = eqx.filter_jit(eqx.filter_grad(critics_alone))(policy.learned.critics)
     for a, b in zip(jax.tree.leaves(one.critics), jax.tree.leaves(alone), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
     assert np.abs(one.critics.weights[0] - two.critics.weights[0]).max() > 1e-3  # they follow their targets

@@ -249,10 +249,12 @@ EACH = [name if name == "hopper-et" else pytest.param(name, marks=pytest.mark.sl
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_training_evaluation_and_film(name, tiny_trpo, tmp_path):
+def test_training_evaluation_and_film(name, tiny, tmp_path):
     out = tmp_path / "run"
-    smaller = ("task.horizon=20", "eval_episodes=2")
-    command = ["train", name, "--seeds", "0", "1", "--steps", "40", "--out", str(out), "--set", *tiny_trpo, *smaller]
+    smaller = ("task.horizon=20", "eval_episodes=2", "num_starts=16", "features.sizes=16,16")
+    planner = ("updates=2", "streams=8", "length=2", "batch=8", "sizes=8,8")
+    settings = [*tiny, *smaller, *(f"planner.{setting}" for setting in planner)]
+    command = ["train", name, "--seeds", "0", "1", "--steps", "40", "--out", str(out), "--set", *settings]
     assert main(command) == 0
     rows = read_metrics(out)
     assert rows["iteration"] == [0, 0, 1, 1, 2, 2]
