@@ -112,7 +112,7 @@ def test_actions_cover_the_range_and_controls_invert_them():
     _, mean = policy.deterministic()(jr.key(0), (), jnp.zeros(1))
     np.testing.assert_allclose(mean, [1.0], atol=0.1)  # the middle of [-1, 3]
     _, action = policy(jr.key(3), (), jnp.zeros(1))
-    control = policy.control(action)
+    control = policy.actions.where(action)
     np.testing.assert_allclose(1.0 + 2.0 * control, action, rtol=1e-6)
 
 

@@ -203,6 +203,16 @@ class Box(eqx.Module):
     def clip(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
         return jnp.clip(x, self.low, self.high)
 
+    def at(self, u: Float[Array, " n"]) -> Float[Array, " n"]:
+        """The vector that is as far from the middle as u in [-1, 1] is from 0."""
+        middle, half = 0.5 * (self.high + self.low), 0.5 * (self.high - self.low)
+        return middle + half * u
+
+    def where(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
+        """The u with `at(u)` = x."""
+        middle, half = 0.5 * (self.high + self.low), 0.5 * (self.high - self.low)
+        return (x - middle) / half
+
 
 Space = Finite | Box
 

@@ -135,7 +135,7 @@ def rows_of(policy: ActorCritic, steps: Transitions, gains: Array, baseline: Arr
         state=flat.state,
         action=flat.action,
         x=jax.vmap(policy.units)(flat.state),
-        u=jax.vmap(policy.control)(flat.action),
+        u=jax.vmap(policy.actions.where)(flat.action),
         weight=(gain - jnp.mean(gain)) / jnp.std(gain),
         target=gain + baseline.reshape(-1),
     )

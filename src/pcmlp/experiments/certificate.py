@@ -14,7 +14,7 @@ import jax.random as jr
 import numpy as np
 
 from pcmlp import theory
-from pcmlp.experiments.kept import algorithm_1, kept_run, parser, write_table
+from pcmlp.experiments.kept import algorithm_1, kept_run, parser, run_asked
 from pcmlp.features import feature_dim
 from pcmlp.framework import PCMLP
 from pcmlp.models import KNR
@@ -23,7 +23,7 @@ from pcmlp.runs.certificate import proved_scale
 from pcmlp.runs.config import resolve
 from pcmlp.runs.folder import read_metrics
 from pcmlp.tasks.knr import GoalReward
-from pcmlp.types import MDP, ConfigError
+from pcmlp.types import MDP
 
 NAME = "certificate"
 SEEDS = tuple(range(100))
@@ -145,17 +145,7 @@ def run_one(places: argparse.Namespace, name: str, seeds: Sequence[int] = SEEDS)
 
 
 def main() -> None:
-    options = parser(__doc__ or "")
-    options.add_argument("runs_asked", nargs="*", metavar="TASK/RUN", choices=[*RUNS, []], default=[])
-    places = options.parse_args()
-    try:
-        rows = [run_one(places, name) for name in (places.runs_asked or RUNS)]
-    except ConfigError as error:
-        options.error(str(error))
-    if places.runs_asked:
-        print(*rows, sep="\n")
-    else:
-        write_table(places.results / NAME / f"{NAME}.csv", rows)
+    run_asked(parser(__doc__ or ""), NAME, RUNS, run_one)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import csv
 import json
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ def arguments(description: str) -> argparse.Namespace:
 def run_asked(
     options: argparse.ArgumentParser,
     name: str,
-    runs: Mapping[str, Any],
+    runs: Collection[str],
     run_one: Callable[[argparse.Namespace, str], dict[str, Any]],
 ) -> None:
     """The runs that the command line names, or all of them and their table, a row each."""

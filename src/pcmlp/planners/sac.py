@@ -50,17 +50,7 @@ class SoftActorCritic(AbstractPolicy):
     def __call__(self, key: Key[Array, ""], carry: Carry, state: State) -> tuple[Carry, Action]:
         noise = self.noise * jr.normal(key, self.actions.low.shape)
         u, _ = squashed(self.learned.actor(self.units(state)), noise)
-        return carry, self.middle() + self.half() * u
-
-    def control(self, action: Action) -> Float[Array, " a"]:
-        """The u that gave an action."""
-        return (action - self.middle()) / self.half()
-
-    def middle(self) -> Float[Array, " a"]:
-        return 0.5 * (self.actions.high + self.actions.low)
-
-    def half(self) -> Float[Array, " a"]:
-        return 0.5 * (self.actions.high - self.actions.low)
+        return carry, self.actions.at(u)
 
     def deterministic(self) -> "SoftActorCritic":
         return eqx.tree_at(lambda p: p.noise, self, jnp.zeros_like(self.noise))
@@ -121,7 +111,7 @@ class SAC(AbstractPlanner):
         rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), episodes)
         data = Batch(
             x=jax.vmap(policy.units)(rows.state),
-            u=jax.vmap(policy.control)(jax.vmap(self.actions.clip)(rows.action)),
+            u=jax.vmap(lambda action: self.actions.where(self.actions.clip(action)))(rows.action),
             reward=rows.reward,
             next_x=jax.vmap(policy.units)(rows.next_state),
             goes_on=1.0 - rows.terminal.astype(jnp.float32),

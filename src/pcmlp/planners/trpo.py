@@ -39,13 +39,7 @@ class ActorCritic(AbstractPolicy):
     def __call__(self, key: Key[Array, ""], carry: Carry, state: State) -> tuple[Carry, Action]:
         gaussian = self.actor(self.units(state))
         u = gaussian.mean + self.noise * jnp.exp(gaussian.log_std) * jr.normal(key, gaussian.mean.shape)
-        middle, half = 0.5 * (self.actions.high + self.actions.low), 0.5 * (self.actions.high - self.actions.low)
-        return carry, middle + half * u
-
-    def control(self, action: Action) -> Float[Array, " a"]:
-        """The u that gave an action."""
-        middle, half = 0.5 * (self.actions.high + self.actions.low), 0.5 * (self.actions.high - self.actions.low)
-        return (action - middle) / half
+        return carry, self.actions.at(u)
 
     def deterministic(self) -> "ActorCritic":
         return eqx.tree_at(lambda p: p.noise, self, jnp.zeros_like(self.noise))
@@ -125,7 +119,7 @@ class TRPO(AbstractPlanner):
 
         # policy, then value net
         x = jax.vmap(policy.units)(rows.state)
-        u = jax.vmap(policy.control)(rows.action)
+        u = jax.vmap(policy.actions.where)(rows.action)
         actor, kl, improvement = self.natural_step(policy.actor, x, u, weight)
         critic, critic_state, loss = self.fit_value(value_key, policy, x, target)
         # Asked once, not at every step, which are many and small; and only of Adam's squares of gradients, which are
