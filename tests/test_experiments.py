@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from pcmlp.experiments import controlled, demo, dense, held_out, kept, sparse
-from pcmlp.experiments.kept import SEEDS, kept_run, slope, write_table
+from pcmlp.experiments.kept import kept_run, slope, write_table
 from pcmlp.runs.config import resolve, to_json
 from pcmlp.runs.folder import RunFolder
+from pcmlp.tasks.mujoco.ant_umaze import ant_umaze_map
 from pcmlp.tasks.point_umaze import maze_map
 from pcmlp.types import ConfigError
 
@@ -50,7 +51,7 @@ def test_a_run_that_was_stopped_is_not_kept(tmp_path, monkeypatch):
 
 def test_the_runs_of_sparse_rewards_resolve_and_make_rows():
     for name, asked in sparse.RUNS.items():
-        config = resolve(name.split("/")[0], asked.algo, SEEDS, asked.steps, asked.settings)
+        config = resolve(name.split("/")[0], asked.algo, asked.seeds, asked.steps, asked.settings)
         assert config.num_iterations >= 10
     solved = {"seed": 0, "env_steps": 3000, "final_return": 93.0, "final_success": 1.0, "env_steps_to_success": 400}
     never = {**solved, "seed": 1, "final_return": -1.0, "final_success": 0.0, "env_steps_to_success": None}
@@ -62,7 +63,7 @@ def test_the_runs_of_sparse_rewards_resolve_and_make_rows():
 
 def test_the_runs_of_dense_rewards_resolve_and_make_rows():
     for name, asked in dense.RUNS.items():
-        config = resolve(name.split("/")[0], "pcmlp", asked.seeds, asked.steps, asked.settings)
+        config = resolve(name.split("/")[0], asked.algo, asked.seeds, asked.steps, asked.settings)
         assert config.num_iterations >= 4
     assert list(dense.RUNS)[:4] == [
         f"{task}/pcmlp" for task in ("half-cheetah", "slim-humanoid-et", "hopper-et", "walker2d-et")
@@ -128,14 +129,16 @@ def test_the_demo_refuses_bad_input(monkeypatch, capsys):
 
 
 def test_held_out_places_are_apart_on_free_ground_and_out_of_the_goal():
-    ground = maze_map()
-    inside = ground.entered(jnp.array(list(held_out.PLACES.values())), jnp.ones(5, bool))
-    assert int(inside.sum()) == len(held_out.PLACES) == 5  # five squares that are free
-    places = np.array(list(held_out.PLACES.values()))
-    apart = np.linalg.norm(places[:, None] - places[None], axis=-1)[np.triu_indices(5, 1)]
-    assert apart.min() > 2 * held_out.RADIUS
-    assert (np.linalg.norm(places - 0.5, axis=1) > held_out.RADIUS + 0.1).all()  # nobody starts there
-    assert sum(y > 2 for _, y in held_out.PLACES.values()) >= 2  # behind the detour
+    for task, ground, start in (("point-umaze", maze_map(), 0.5), ("ant-umaze", ant_umaze_map(), 0.0)):
+        radius, _, middles = held_out.PLACES[task]
+        places = np.array(list(middles.values()), np.float32)
+        inside = ground.entered(jnp.array(places), jnp.ones(len(places), bool))
+        assert int(inside.sum()) == len(places)  # as many squares, all free
+        apart = np.linalg.norm(places[:, None] - places[None], axis=-1)[np.triu_indices(len(places), 1)]
+        assert (apart > 2 * radius).all()
+        assert (np.linalg.norm(places - start, axis=1) > radius + 0.1).all()  # nobody starts there
+        assert sum(y > ground.high[1] * 2 / 3 for _, y in places) >= (len(places) + 2) // 3  # behind the detour
+    assert len(held_out.PLACES["point-umaze"].middles) == 10
     there = held_out.aims("point-umaze")["corner"][0]
     row = jnp.zeros(2), jnp.zeros(2)
     for x, found in ((2.7, 1.0), (2.7 - 0.24, 1.0), (2.7 - 0.26, 0.0)):
@@ -146,9 +149,9 @@ def test_held_out_places_are_apart_on_free_ground_and_out_of_the_goal():
 
 def test_held_out_runs_resolve_and_make_rows(tmp_path):
     for name, asked in held_out.RUNS.items():
-        config = resolve(name.split("/")[0], asked.algo, SEEDS, asked.steps, asked.settings)
+        config = resolve(name.split("/")[0], asked.algo, asked.seeds, asked.steps, asked.settings)
         assert config.reward_free
-        assert config.steps == 20_000 or "umaze" not in name
+        assert config.steps == {"point-umaze": 20_000, "ant-umaze": 200_000}.get(name.split("/")[0], 3_000)
     folder, held = RunFolder.create(tmp_path / "run", "{}")
     held.close()
     scores = {"iteration": 0, "env_steps": 0, "eval_return_mean": 0.0}

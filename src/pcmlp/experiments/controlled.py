@@ -25,6 +25,7 @@ from pcmlp.experiments.kept import write_table
 from pcmlp.runs.build import build
 from pcmlp.runs.cache import use_cache
 from pcmlp.runs.config import resolve
+from pcmlp.runs.coverage import Entered
 from pcmlp.runs.evaluate import evaluation_keys
 from pcmlp.types import ConfigError, Transitions
 
@@ -89,29 +90,33 @@ def compare(
     every: int,
     episodes: int,
 ) -> list[dict[str, Any]]:
-    """A row for each lane, seed and evaluation: the return of the policy to deploy."""
+    """A row for each lane, seed and evaluation: the return of the policy to deploy, and what was covered of a map."""
     lanes = lanes_of(varied)
-    built = [build(resolve(task, "pcmlp", seeds, steps, (*settings, *lane)))[1] for lane in lanes]
-    algos = [algo for algo in built if isinstance(algo, Deep)]
+    built = [build(resolve(task, "pcmlp", seeds, steps, (*settings, *lane))) for lane in lanes]
+    algos = [algo for _, algo in built if isinstance(algo, Deep)]
     if len(algos) < len(lanes):
         raise ConfigError(f"task={task}: not a task of Deep PC-MLP; give another")
     world, stages = algos[0].world, [algo.stage() for algo in algos for _ in seeds]
     keys = jnp.stack([jr.key(seed) for _ in lanes for seed in seeds])
     varying = side_by_side(stages)
-    learner, rows = _start(keys, *varying), []
+    learner, rows, entered = _start(keys, *varying), [], Entered(built[0][0].map, len(stages))
     for n in range(1, algos[0].num_iterations + 1):
         draw_keys = jax.vmap(lambda key, n=n: jr.fold_in(jr.fold_in(key, n), 0))(keys)
-        samples, _ = world.collect(draw_keys, learner.policy, algos[0].samples_per_policy)
+        samples, walked = world.collect(draw_keys, learner.policy, algos[0].samples_per_policy)
+        entered.add([walked])
         learner, metrics = _improve(keys, *varying, learner, samples, jnp.array(n))
         if n % every and n < algos[0].num_iterations:
             continue
         returns = np.asarray(world.evaluate(evaluation_keys(keys), learner.deployed(), episodes)).mean(axis=1)
-        watched = {"return": returns, **{name: np.asarray(metrics[name]) for name in _WATCHED if name in metrics}}
+        shown = {"return": returns, **entered.columns()}
+        watched = shown | {name: np.asarray(metrics[name]) for name in _WATCHED if name in metrics}
         for i, (lane, seed) in enumerate(itertools.product(lanes, seeds)):
             row = {"env_steps": int(learner.env_steps[i]), "lane": " ".join(lane), "seed": seed}
             rows.append(row | {name: round(float(values[i]), 4) for name, values in watched.items()})
-        for lane, of_lane in zip(lanes, returns.reshape(len(lanes), -1), strict=True):
-            print(f"{int(learner.env_steps[0]):,}  {' '.join(lane)}  {of_lane.round(1).tolist()}", flush=True)
+        for i, lane in enumerate(lanes):
+            mine = slice(i * len(seeds), (i + 1) * len(seeds))
+            told = "  ".join(f"{name} {values[mine].round(2).tolist()}" for name, values in shown.items())
+            print(f"{int(learner.env_steps[0]):,}  {' '.join(lane)}  {told}", flush=True)
     return rows
 
 

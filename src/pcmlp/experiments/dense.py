@@ -8,34 +8,28 @@ enough, has the same settings for a smaller budget.)
 """
 
 import argparse
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from pcmlp.experiments.kept import kept_run, parser, run_asked
+from pcmlp.experiments.kept import PAPER_SEEDS, Asked, parser, run_asked
 from pcmlp.tasks.mujoco import DENSE_TASKS
 
 NAME = "dense"
-PAPER_SEEDS = (1234, 2314, 2345, 1235)
 _FIRST = ("half-cheetah", "slim-humanoid-et", "hopper-et", "walker2d-et")  # those the paper gains most on
 _ORDER = (*_FIRST, *(task for task in DENSE_TASKS if task not in _FIRST))
 
 
-@dataclass(frozen=True)
-class Asked:
-    steps: int
-    settings: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = PAPER_SEEDS
-
+_asked = partial(Asked, seeds=PAPER_SEEDS)
 
 RUNS: dict[str, Asked] = {
-    **{f"{task}/pcmlp": Asked(200_000) for task in _ORDER},
-    "pendulum/pcmlp": Asked(4_000, ("preset=dense",)),
+    **{f"{task}/pcmlp": _asked(200_000) for task in _ORDER},
+    "pendulum/pcmlp": _asked(4_000, ("preset=dense",)),
     # what each part of the preset changes
-    "half-cheetah/plain-critics": Asked(200_000, ("planner.normed=false", "margin=3", "keeps_better=false")),
-    "half-cheetah/no-bonus": Asked(200_000, ("bonus_scale=0",)),
-    "half-cheetah/ensemble": Asked(200_000, ("model.members=5",)),
+    "half-cheetah/plain-critics": _asked(200_000, ("planner.normed=false", "margin=3", "keeps_better=false")),
+    "half-cheetah/no-bonus": _asked(200_000, ("bonus_scale=0",)),
+    "half-cheetah/ensemble": _asked(200_000, ("model.members=5",)),
     # reward and termination learned, in environments that we know nothing of
     "gym:InvertedPendulum-v5/pcmlp": Asked(8_000, seeds=(0, 1, 2)),
     "gym:Pusher-v5/pcmlp": Asked(8_000, ("preset=dense",), seeds=(0, 1, 2)),
@@ -59,12 +53,7 @@ def row_of(name: str, summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_one(places: argparse.Namespace, name: str) -> dict[str, Any]:
-    asked = RUNS[name]
-    task, label = name.split("/")
-    kept = kept_run(
-        places, NAME, task, label, algo="pcmlp", steps=asked.steps, settings=asked.settings, seeds=asked.seeds
-    )
-    return row_of(name, kept[1])
+    return row_of(name, RUNS[name].kept(places, NAME, name)[1])
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import json
 import shlex
 import shutil
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,30 @@ from pcmlp.types import ConfigError
 
 KEPT = ("config.json", "metrics.csv", "summary.json")
 SEEDS = tuple(range(10))
+PAPER_SEEDS = (1234, 2314, 2345, 1235)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A run that an experiment asks for, by a name TASK/LABEL."""
+
+    steps: int
+    settings: tuple[str, ...] = ()
+    algo: str = "pcmlp"
+    seeds: tuple[int, ...] = SEEDS
+
+    def kept(self, places: argparse.Namespace, experiment: str, name: str) -> tuple[Path, dict[str, Any]]:
+        task, label = name.split("/")
+        return kept_run(
+            places,
+            experiment,
+            task,
+            label,
+            algo=self.algo,
+            steps=self.steps,
+            settings=self.settings,
+            seeds=self.seeds,
+        )
 
 
 def parser(description: str) -> argparse.ArgumentParser:

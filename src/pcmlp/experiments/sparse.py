@@ -1,4 +1,4 @@
-"""Sparse rewards and a detour: Deep PC-MLP on mountain-car, acrobot and the U-maze, and its two controls.
+"""Sparse rewards and a detour: Deep PC-MLP on mountain-car, acrobot, the U-maze and the hand, and its two controls.
 
 (paper: section 7.1 and the vanishing bonus of section 7.5. The maze stands for the question that the two classic tasks
 leave open, since going far is all they ask: whether it matters where the cover has been. There an imagination without
@@ -10,21 +10,13 @@ and all three at once show what each of our deviations changes.)
 """
 
 import argparse
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from pcmlp.experiments.kept import SEEDS, kept_run, parser, run_asked
+from pcmlp.experiments.kept import PAPER_SEEDS, Asked, parser, run_asked
 
 NAME = "sparse"
-
-
-@dataclass(frozen=True)
-class Asked:
-    algo: str
-    steps: int
-    settings: tuple[str, ...] = ()
 
 
 _NO_BONUS, _NO_COVER = ("bonus_scale=0",), ("covariance=off",)
@@ -32,21 +24,23 @@ _NO_BONUS, _NO_COVER = ("bonus_scale=0",), ("covariance=off",)
 _MANY = ("samples_per_policy=3000",)
 
 RUNS: dict[str, Asked] = {
-    "point-umaze/pcmlp": Asked("pcmlp", 10_000),
-    "point-umaze/no-bonus": Asked("pcmlp", 20_000, _NO_BONUS),
-    "point-umaze/covariance-off": Asked("pcmlp", 20_000, _NO_COVER),
-    "point-umaze/unbounded": Asked("pcmlp", 10_000, ("bounded=false",)),
-    "point-umaze/own-starts": Asked("pcmlp", 10_000, ("replay_starts=0",)),
-    "point-umaze/one-policy": Asked("pcmlp", 10_000, ("fresh=false",)),
-    "point-umaze/plain": Asked("pcmlp", 10_000, ("bounded=false", "replay_starts=0", "fresh=false")),
-    "mountain-car/pcmlp": Asked("pcmlp", 3_000),
-    "acrobot/pcmlp": Asked("pcmlp", 2_000),
-    "mountain-car/no-bonus": Asked("pcmlp", 30_000, (*_NO_BONUS, *_MANY)),
-    "mountain-car/covariance-off": Asked("pcmlp", 30_000, (*_NO_COVER, *_MANY)),
-    "acrobot/no-bonus": Asked("pcmlp", 30_000, (*_NO_BONUS, *_MANY)),
-    "acrobot/covariance-off": Asked("pcmlp", 30_000, (*_NO_COVER, *_MANY)),
-    "mountain-car/pcmlp-mppi": Asked("pcmlp-mppi", 4_000),
-    "acrobot/pcmlp-mppi": Asked("pcmlp-mppi", 4_000),
+    "point-umaze/pcmlp": Asked(10_000),
+    "point-umaze/no-bonus": Asked(20_000, _NO_BONUS),
+    "point-umaze/covariance-off": Asked(20_000, _NO_COVER),
+    "point-umaze/unbounded": Asked(10_000, ("bounded=false",)),
+    "point-umaze/own-starts": Asked(10_000, ("replay_starts=0",)),
+    "point-umaze/one-policy": Asked(10_000, ("fresh=false",)),
+    "point-umaze/plain": Asked(10_000, ("bounded=false", "replay_starts=0", "fresh=false")),
+    "mountain-car/pcmlp": Asked(3_000),
+    "acrobot/pcmlp": Asked(2_000),
+    "mountain-car/no-bonus": Asked(30_000, (*_NO_BONUS, *_MANY)),
+    "mountain-car/covariance-off": Asked(30_000, (*_NO_COVER, *_MANY)),
+    "acrobot/no-bonus": Asked(30_000, (*_NO_BONUS, *_MANY)),
+    "acrobot/covariance-off": Asked(30_000, (*_NO_COVER, *_MANY)),
+    "mountain-car/pcmlp-mppi": Asked(4_000, algo="pcmlp-mppi"),
+    "acrobot/pcmlp-mppi": Asked(4_000, algo="pcmlp-mppi"),
+    "hand-egg/pcmlp": Asked(60_000, seeds=PAPER_SEEDS),
+    "hand-egg/no-bonus": Asked(60_000, _NO_BONUS, seeds=PAPER_SEEDS),
 }
 
 
@@ -68,12 +62,7 @@ def row_of(name: str, summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_one(places: argparse.Namespace, name: str) -> dict[str, Any]:
-    asked = RUNS[name]
-    task, label = name.split("/")
-    _, summary = kept_run(
-        places, NAME, task, label, algo=asked.algo, steps=asked.steps, settings=asked.settings, seeds=SEEDS
-    )
-    return row_of(name, summary)
+    return row_of(name, RUNS[name].kept(places, NAME, name)[1])
 
 
 def main() -> None:
