@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pcmlp.report.coverage import VIEWS, Visits, covered, plot_coverage, visits_by_policy
-from pcmlp.report.curves import plot_bonus, plot_bonuses, plot_comparison, plot_returns
+from pcmlp.report.curves import plot_bonus, plot_bonuses, plot_certificate, plot_comparison, plot_returns
 from pcmlp.report.html import labelled, report
 from pcmlp.report.maps import count_pairs
 from pcmlp.report.pictures import draw
@@ -124,6 +124,23 @@ def test_steps_are_counted_from_their_episodes_beginning():
     places, age = trace(Record(1, (0,), arrays), VIEWS["point-umaze"])
     assert age.tolist() == [0, 1, 0, 2, 3]
     assert places[:, 0].tolist() == [0.0, 2.0, 4.0, 8.0, 10.0]
+
+
+def test_a_certificate_is_drawn_as_the_gap_and_says_what_it_is_worth(tmp_path):
+    path = write_run(tmp_path / "run", 3)
+    assert plot_certificate(load(path)) is None  # nothing was promised
+    run = load(path)
+    shape = run.metrics["env_steps"].shape
+    run.metrics["promised"] = np.linspace(9.0, 6.0, shape[0])[:, None] * np.ones(shape)
+    run.metrics["certificate"] = run.metrics["promised"] - 5.0
+    run.summary["certificate"] = {"kind": "bound", "why": ""}
+    picture = plot_certificate(run)
+    assert picture is not None
+    assert "a bound: 4 at first, 1 at last" in text_of(picture)
+    lines = {str(line.get_label()): line.get_ydata() for line in picture.axes[0].lines}
+    np.testing.assert_allclose(next(y for label, y in lines.items() if "measured" in label), 5.0)
+    del run.summary["certificate"]
+    assert "under way" in text_of(plot_certificate(run))
 
 
 def test_titles_say_what_was_measured(tmp_path):

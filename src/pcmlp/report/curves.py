@@ -1,4 +1,4 @@
-"""Curves from `metrics.csv`: returns and success against env steps, the vanishing bonus against iterations."""
+"""Curves from `metrics.csv`: returns, success, promises against env steps, the vanishing bonus against iterations."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,6 +11,7 @@ from pcmlp.report.reading import Curve, Run, counted, number
 _EXPLORING = style.COLOURS[5]
 _TITLED = 3  # more runs do not fit into a title
 _FLAT = 0.1  # returns that differ by less are drawn as a flat line: a sparse reward's cost of acting is not progress
+_WORTH = {"bound": "a bound", "estimate": "an estimate", "heuristic": "a heuristic"}
 _FAR_APART = 10  # of budgets: the shorter run would be a line at the left edge
 
 
@@ -40,6 +41,26 @@ def plot_bonus(run: Run) -> Figure | None:
     _as_bonus(axes, bonus.values)
     axes.legend(frameon=False, fontsize=8)
     style.title(_figure([axes]), _how_it_fell(bonus), run.made_by)
+    return _figure([axes])
+
+
+def plot_certificate(run: Run) -> Figure | None:
+    """What planning promises and what was measured: the gap is what could still be gained; None where nothing is
+    promised."""
+    promised, gap = run.curve("promised"), run.curve("certificate")
+    if not gap:
+        return None
+    axes = _panels(1)[0]
+    measured = Curve(gap.iteration, gap.env_steps, promised.values - gap.values)
+    _draw_range(axes, promised.env_steps, promised, style.COLOURS[1], "--", "promised, bonus included")
+    _draw_range(axes, measured.env_steps, measured, style.COLOURS[0], "-", f"{run.judged}, measured")
+    axes.fill_between(gap.env_steps, measured.mean, promised.mean, hatch="//", alpha=0.1, linewidth=0, color="grey")
+    axes.set_ylabel("return\n(mean and range of seeds)")
+    _against_env_steps([axes])
+    axes.legend(frameon=False, fontsize=8)
+    worth = _WORTH.get((run.summary.get("certificate") or {}).get("kind"), "of a run under way")
+    seen = f"Certificate, {worth}: {number(gap.mean[0])} at first, {number(gap.mean[-1])} at last"
+    style.title(_figure([axes]), seen, run.made_by)
     return _figure([axes])
 
 

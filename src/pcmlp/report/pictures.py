@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from pcmlp.report.coverage import plot_coverage
-from pcmlp.report.curves import plot_bonus, plot_returns
+from pcmlp.report.curves import plot_bonus, plot_certificate, plot_returns
 from pcmlp.report.maps import plot_visits
 from pcmlp.report.reading import Run, load
 from pcmlp.report.traces import plot_traces
@@ -14,6 +14,7 @@ from pcmlp.report.traces import plot_traces
 PICTURES: dict[str, Callable[[Run], Figure | None]] = {
     "learning_curve.png": plot_returns,
     "bonus.png": plot_bonus,
+    "certificate.png": plot_certificate,
     "coverage.png": plot_coverage,
     "traces.png": plot_traces,
     "visit_map.png": plot_visits,
