@@ -101,9 +101,9 @@ def run(command: List | Train | Eval | Plan | Export | Report | Bench | Theory |
         from pcmlp import doctor
 
         return doctor.main()
-    from pcmlp.runs.cache import use_cache
+    from pcmlp.runs.cache import prepare
 
-    use_cache()
+    prepare()
     check_devices()
     if isinstance(command, Eval):
         return evaluate(command)

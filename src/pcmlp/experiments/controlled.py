@@ -23,7 +23,7 @@ from jaxtyping import Array, PyTree
 from pcmlp.deep import Deep, DeepLearner, improve, start
 from pcmlp.experiments.kept import write_table
 from pcmlp.runs.build import build
-from pcmlp.runs.cache import use_cache
+from pcmlp.runs.cache import prepare
 from pcmlp.runs.config import resolve
 from pcmlp.runs.coverage import Entered
 from pcmlp.runs.evaluate import evaluation_keys
@@ -131,7 +131,7 @@ def main() -> None:
     options.add_argument("--episodes", type=int, default=3, help="of an evaluation")
     options.add_argument("--out", type=Path, help="a CSV file for the table")
     given = options.parse_args()
-    use_cache()
+    prepare()
     if min(given.every, given.episodes) < 1:
         options.error("--every and --episodes: give 1 or more")
     try:

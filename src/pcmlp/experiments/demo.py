@@ -18,7 +18,7 @@ from pcmlp.report.html import report
 from pcmlp.report.pictures import draw
 from pcmlp.report.reading import Run, load
 from pcmlp.report.words import final_return, headline, median_steps
-from pcmlp.runs.cache import use_cache
+from pcmlp.runs.cache import prepare
 from pcmlp.runs.config import resolve
 from pcmlp.runs.train import train
 from pcmlp.types import ConfigError
@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=STEPS)
     given = parser.parse_args(arguments)
     console = Console()
-    use_cache()
+    prepare()
     try:
         runs = run_all(given.out, given.steps, console)
         page = report([given.out / name for name in runs])

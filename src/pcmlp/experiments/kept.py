@@ -19,7 +19,7 @@ import numpy as np
 
 from pcmlp.framework import PCMLP
 from pcmlp.runs.build import build_framework, build_task
-from pcmlp.runs.cache import use_cache
+from pcmlp.runs.cache import prepare
 from pcmlp.runs.config import RunConfig, resolve, to_json
 from pcmlp.runs.resume import check_same
 from pcmlp.runs.train import train
@@ -73,7 +73,7 @@ def run_asked(
     """The runs that the command line names, or all of them and their table, a row each."""
     options.add_argument("runs_asked", nargs="*", metavar="TASK/RUN", choices=[*runs, []], default=[])
     places = options.parse_args()
-    use_cache()
+    prepare()
     try:
         rows = [run_one(places, run) for run in (places.runs_asked or runs)]
     except ConfigError as error:

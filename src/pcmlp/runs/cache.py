@@ -1,7 +1,7 @@
-"""JAX's compilation cache on disk: a program is compiled once for a user, not once for a run.
+"""What commands ask of JAX, and a library does not: where a user's files go and how programs start is the user's.
 
-It lies in `$XDG_CACHE_HOME/pcmlp/jax` or `~/.cache/pcmlp/jax`; `PCMLP_CACHE` names another folder, or is `off`. Only
-commands turn it on: a library does not decide where its user's files go.
+A compilation cache on disk, so that a program is compiled once for a user, not once for a run. It lies in
+`$XDG_CACHE_HOME/pcmlp/jax` or `~/.cache/pcmlp/jax`; `PCMLP_CACHE` names another folder, or is `off`.
 """
 
 import os
@@ -10,6 +10,14 @@ from pathlib import Path
 import jax
 
 _WORTH_KEEPING_S = 0.05  # seconds of compiling; reading back takes milliseconds
+
+
+def prepare() -> None:
+    """To be called before JAX is used."""
+    use_cache()
+    # A policy's answer to a simulator is awaited at once. Handing it to another thread took a third of what a step
+    # costs beside the physics. An accelerator is not concerned.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
 def use_cache() -> Path | None:
