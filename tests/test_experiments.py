@@ -55,10 +55,10 @@ def test_the_runs_of_sparse_rewards_resolve_and_make_rows():
         assert config.num_iterations >= 10
     solved = {"seed": 0, "env_steps": 3000, "final_return": 93.0, "final_success": 1.0, "env_steps_to_success": 400}
     never = {**solved, "seed": 1, "final_return": -1.0, "final_success": 0.0, "env_steps_to_success": None}
-    row = sparse.row_of("mountain-car/pcmlp", {"seeds": [solved, never]})
+    row = kept.solved_row("mountain-car/pcmlp", {"seeds": [solved, never]})
     assert (row["task"], row["run"], row["solved"]) == ("mountain-car", "pcmlp", "1 of 2")
     assert (row["median_steps"], row["most_steps"], row["final_return"]) == (400, 400, 46.0)
-    assert sparse.row_of("acrobot/no-bonus", {"seeds": [never]})["median_steps"] == ""
+    assert kept.solved_row("acrobot/no-bonus", {"seeds": [never]})["median_steps"] == ""
 
 
 def test_the_runs_of_dense_rewards_resolve_and_make_rows():

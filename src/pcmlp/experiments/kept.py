@@ -135,6 +135,24 @@ def _finished(run: Path, config: str) -> bool:
     return json.loads(summary.read_text())["status"] == "finished"
 
 
+def solved_row(name: str, summary: dict[str, Any]) -> dict[str, Any]:
+    """Of a run that has a goal: how many seeds reached it, when, and how they ended."""
+    task, label = name.split("/")
+    seeds = summary["seeds"]
+    solved = sorted(s["env_steps_to_success"] for s in seeds if s["env_steps_to_success"] is not None)
+    return {
+        "task": task,
+        "run": label,
+        "env_steps": seeds[0]["env_steps"],
+        "solved": f"{len(solved)} of {len(seeds)}",
+        "median_steps": int(np.median(solved)) if solved else "",
+        "most_steps": solved[-1] if solved else "",
+        "final_return": round(float(np.mean([s["final_return"] for s in seeds])), 2),
+        "worst_return": round(min(s["final_return"] for s in seeds), 2),
+        "final_success": round(float(np.mean([s["final_success"] for s in seeds])), 3),
+    }
+
+
 def slope(rows: Sequence[dict[str, Any]], x: str, y: str) -> float:
     """Of ln y against ln x over the rows of a table."""
     logs = np.log([[float(row[x]), float(row[y])] for row in rows])

@@ -12,9 +12,7 @@ and all three at once show what each of our deviations changes.)
 import argparse
 from typing import Any
 
-import numpy as np
-
-from pcmlp.experiments.kept import PAPER_SEEDS, Asked, parser, run_asked
+from pcmlp.experiments.kept import PAPER_SEEDS, Asked, parser, run_asked, solved_row
 
 NAME = "sparse"
 
@@ -44,25 +42,8 @@ RUNS: dict[str, Asked] = {
 }
 
 
-def row_of(name: str, summary: dict[str, Any]) -> dict[str, Any]:
-    task, label = name.split("/")
-    seeds = summary["seeds"]
-    solved = sorted(s["env_steps_to_success"] for s in seeds if s["env_steps_to_success"] is not None)
-    return {
-        "task": task,
-        "run": label,
-        "env_steps": seeds[0]["env_steps"],
-        "solved": f"{len(solved)} of {len(seeds)}",
-        "median_steps": int(np.median(solved)) if solved else "",
-        "most_steps": solved[-1] if solved else "",
-        "final_return": round(float(np.mean([s["final_return"] for s in seeds])), 2),
-        "worst_return": round(min(s["final_return"] for s in seeds), 2),
-        "final_success": round(float(np.mean([s["final_success"] for s in seeds])), 3),
-    }
-
-
 def run_one(places: argparse.Namespace, name: str) -> dict[str, Any]:
-    return row_of(name, RUNS[name].kept(places, NAME, name)[1])
+    return solved_row(name, RUNS[name].kept(places, NAME, name)[1])
 
 
 def main() -> None:
