@@ -71,6 +71,9 @@ def test_the_runs_of_dense_rewards_resolve_and_make_rows():
     summary = {"seeds": [{"final_return": x, "env_steps": 9} for x in (1.0, 3.0)], "wall_s": 2.4, "device": "cpu"}
     row = dense.row_of("ant/pcmlp", summary)
     assert (row["final_return"], row["std"], row["worst_return"], row["best_return"]) == (2.0, 1.0, 1.0, 3.0)
+    assert row["paper"] == 1583.1
+    assert row["paper"] < row["best_of_benchmark"]
+    assert dense.row_of("gym:Pusher-v5/pcmlp", summary)["paper"] == ""
 
 
 def test_the_sparse_experiment_refuses_bad_input(tmp_path, monkeypatch, capsys):

@@ -1,6 +1,7 @@
 """Pictures and pages, from run files alone: the files here are written by hand."""
 
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -13,7 +14,7 @@ from pcmlp.report.maps import count_pairs
 from pcmlp.report.pictures import draw
 from pcmlp.report.reading import Curve, find_runs, load
 from pcmlp.report.traces import plot_traces, trace
-from pcmlp.report.words import differing, headline, median_steps
+from pcmlp.report.words import differing, headline, median_steps, middle_return
 from pcmlp.runs.episodes import EpisodeLog, Record, read
 from pcmlp.runs.folder import RunFolder
 from pcmlp.types import ConfigError
@@ -124,6 +125,16 @@ def test_steps_are_counted_from_their_episodes_beginning():
     places, age = trace(Record(1, (0,), arrays), VIEWS["point-umaze"])
     assert age.tolist() == [0, 1, 0, 2, 3]
     assert places[:, 0].tolist() == [0.0, 2.0, 4.0, 8.0, 10.0]
+
+
+def test_the_interquartile_mean_has_an_interval_where_there_are_seeds(tmp_path):
+    run = load(write_run(tmp_path / "run", 3))
+    returns = np.array([1.0, 2.0, 4.0, 9.0])
+    columns = {"iteration": np.ones((1, 4)), "env_steps": np.ones((1, 4)), "eval_return_mean": returns[None]}
+    several = replace(run, metrics=columns)
+    assert middle_return(several).startswith("3 [")
+    one = replace(run, metrics={name: values[:, :1] for name, values in several.metrics.items()})
+    assert middle_return(one) == "1"
 
 
 def test_a_certificate_is_drawn_as_the_gap_and_says_what_it_is_worth(tmp_path):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pcmlp.experiments.kept import PAPER_SEEDS, Asked, parser, run_asked
+from pcmlp.published import MODEL_BASED, PAPER, dense_table
 from pcmlp.tasks.mujoco import DENSE_TASKS
 
 NAME = "dense"
@@ -39,6 +40,8 @@ RUNS: dict[str, Asked] = {
 def row_of(name: str, summary: dict[str, Any]) -> dict[str, Any]:
     task, label = name.split("/")
     returns = [seed["final_return"] for seed in summary["seeds"]]
+    published = dense_table().get(task, {})
+    others = [published[name].mean for name in MODEL_BASED if name in published]
     return {
         "task": task,
         "run": label,
@@ -47,6 +50,8 @@ def row_of(name: str, summary: dict[str, Any]) -> dict[str, Any]:
         "std": round(float(np.std(returns)), 1),
         "worst_return": round(min(returns), 1),
         "best_return": round(max(returns), 1),
+        "paper": published[PAPER].mean if PAPER in published else "",
+        "best_of_benchmark": max(others) if others else "",
         "wall_s": round(summary["wall_s"]),
         "device": summary["device"],
     }

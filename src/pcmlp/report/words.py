@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from pcmlp.report.reading import Run, counted, number
+from pcmlp.report.statistics import interquartile_mean
 
 _NAMED = 3  # runs in a sentence; of more, only the extremes
 _ELSEWHERE = ("algo", "seeds", "steps", "task.name")  # have a column of their own
@@ -77,6 +78,15 @@ def final_return(run: Run) -> str:
         return "–"
     spread = f" ± {number(returns.values[-1].std())}" if len(run.seeds) > 1 else ""
     return number(returns.mean[-1]) + spread
+
+
+def middle_return(run: Run) -> str:
+    """The interquartile mean over seeds and its interval."""
+    returns = run.curve("eval_return_mean")
+    if not returns:
+        return "–"
+    value, low, high = interquartile_mean([returns.values[-1]])
+    return number(value) + (f" [{number(low)}, {number(high)}]" if np.isfinite(low) else "")
 
 
 def differing(runs: Sequence[Run]) -> list[str]:
