@@ -179,6 +179,9 @@ def test_runs_are_compared_in_one_picture(tmp_path):
     bonuses = plot_bonuses(runs)
     assert bonuses is not None
     assert "1 run without any" in text_of(bonuses)
+    runs["run 5"].metrics["coverage"] = np.full_like(runs["run 5"].metrics["env_steps"], 0.5)
+    labels = [axes.get_ylabel() for axes in plot_comparison(runs).axes]
+    assert [label.split("\n")[0] for label in labels] == ["return", "success", "coverage"]
 
 
 def test_a_curve_is_a_value_for_each_seed(tmp_path):

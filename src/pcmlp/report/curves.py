@@ -65,8 +65,11 @@ def plot_certificate(run: Run) -> Figure | None:
 
 
 def plot_comparison(runs: dict[str, Run]) -> Figure:
-    """Return, success and what the cover has seen, of several runs of one task, by label."""
-    looks = {"eval_return_mean": _as_return, "eval_success": _as_success, "info_gain": _as_information}
+    """Return, success and what the cover has seen, on a map where there is one, of several runs of one task, by
+    label."""
+    mapped = any(run.curve("coverage") for run in runs.values())
+    seen = {"coverage": _as_coverage} if mapped else {"info_gain": _as_information}
+    looks = {"eval_return_mean": _as_return, "eval_success": _as_success, **seen}
     shown = [name for name in looks if any(run.curve(name) for run in runs.values())] or ["eval_return_mean"]
     panels = _panels(len(shown))
     for axes, name in zip(panels, shown, strict=True):
@@ -150,6 +153,11 @@ def _as_return(axes: Axes) -> None:
 
 def _as_information(axes: Axes) -> None:
     axes.set_ylabel("information gain of\nthe cover (nats)")
+
+
+def _as_coverage(axes: Axes) -> None:
+    axes.set_ylabel("coverage\n(share of the map)")
+    axes.set_ylim(-0.05, 1.05)
 
 
 def _as_success(axes: Axes) -> None:
