@@ -8,6 +8,7 @@ import pytest
 
 from pcmlp import bench
 from pcmlp.bench import rounds, solved
+from pcmlp.bench.sizes import PetsPlan
 from pcmlp.types import ConfigError
 
 TINY = bench.Sizes(
@@ -21,6 +22,7 @@ TINY = bench.Sizes(
     squares=(16,),
     small=(4, 3, (4,)),
     large=(4, 3, (8, 8)),
+    pets=PetsPlan(plans=10, length=3, particles=4, iterations=2, members=2, net=(8,)),
     fourier=4,
     repeats=1,
     seconds=0.0,
@@ -49,6 +51,7 @@ PROMISED = {
     "mppi_small_ms",
     "mppi_large_ms",
     "mppi_large_floor_ms",
+    "pets_plan_s",
     "seeds_scaling",
     "peak_memory_mb",
     "time_to_solved_s",
@@ -70,7 +73,12 @@ def test_the_file_holds_what_is_promised(tmp_path, capsys):
     assert result["peak_flop_per_s"] == pytest.approx((before + after) / 2)
     assert result["share_of_peak"] == pytest.approx(3.2e11 / round_s / result["peak_flop_per_s"])
     assert result["imagined_steps_per_s"] == pytest.approx(2 * 2 * 32 / result["round_s"])
-    times = [*result["phases"].values(), *result["seeds_scaling"].values(), result["mppi_small_ms"]]
+    times = [
+        *result["phases"].values(),
+        *result["seeds_scaling"].values(),
+        result["mppi_small_ms"],
+        result["pets_plan_s"],
+    ]
     assert min(times) > 0
     host = result["host"]
     assert (host["task"], host["steps"]) == ("mountain-car", 20)

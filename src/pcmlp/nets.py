@@ -9,6 +9,7 @@ of one input. Weights are [inputs, outputs]: under `vmap` a layer is then one pr
 """
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import equinox as eqx
@@ -21,8 +22,9 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from pcmlp.types import ConfigError
 
-Activation = Literal["relu", "tanh"]
-_GAIN = {"relu": 2.0, "tanh": 1.0}  # 1 / E[act'(x)^2], at small x for tanh: a layer keeps the scale of its input
+Activation = Literal["relu", "tanh", "silu"]
+# 1 / E[act'(x)^2], at small x for tanh: a layer keeps the scale of its input
+_GAIN = {"relu": 2.0, "tanh": 1.0, "silu": 2.6}
 
 
 class MLP(eqx.Module):
@@ -60,7 +62,7 @@ class MLP(eqx.Module):
 
     def hidden(self, x: Float[Array, " i"], precision: str | None = None) -> Float[Array, " h"]:
         """The last hidden layer. Where a GPU's shortened products (TF32) are not enough, precision="highest"."""
-        act = jax.nn.relu if self.activation == "relu" else jnp.tanh
+        act = {"relu": jax.nn.relu, "tanh": jnp.tanh, "silu": silu}[self.activation]
         for W, b in zip(self.weights[:-1], self.biases[:-1], strict=True):
             x = jnp.matmul(x, W, precision=precision) + b
             x = act(layer_norm(x) if self.normed else x)
@@ -68,6 +70,11 @@ class MLP(eqx.Module):
 
     def __call__(self, x: Float[Array, " i"], precision: str | None = None) -> Float[Array, " o"]:
         return jnp.matmul(self.hidden(x, precision), self.weights[-1], precision=precision) + self.biases[-1]
+
+
+def silu(x: Float[Array, " h"]) -> Float[Array, " h"]:
+    """x / (1 + exp(-x)), by the tanh, which takes half as long on a CPU."""
+    return 0.5 * x * (1.0 + jnp.tanh(0.5 * x))
 
 
 def layer_norm(x: Float[Array, " h"]) -> Float[Array, " h"]:
@@ -162,3 +169,10 @@ def descend(
     with jax.numpy_dtype_promotion("standard"):  # optax counts its steps in integers and raises floats to them
         update, state = optimiser.update(gradient, state, params)
     return optax.apply_updates(params, update), state
+
+
+def one_by_one(function: Callable, inputs: PyTree) -> PyTree:
+    """function(x) for each x along the leading axis of all arrays: one after another on a CPU, whose products of
+    several nets' matrices take longer than the same products alone, side by side elsewhere."""
+    mapped = jax.lax.map if jax.default_backend() == "cpu" else lambda f, xs: jax.vmap(f)(xs)
+    return mapped(function, inputs)

@@ -168,6 +168,16 @@ class MeanTransition(Protocol):
     def mean(self, state: State, action: Action) -> State: ...
 
 
+@runtime_checkable
+class EnsembleTransition(Protocol):
+    """Several transitions, of which every call draws one and a rollout may stay with one."""
+
+    @property
+    def size(self) -> int: ...
+
+    def member(self, index: Int[Array, ""] | int) -> Callable: ...
+
+
 class Finite(eqx.Module):
     """The integers 0 ... size - 1."""
 

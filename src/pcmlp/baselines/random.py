@@ -1,6 +1,13 @@
-"""Uniform random actions, as a substitution: Algorithm 1 with a planner that ignores the MDP it is given."""
+"""Uniform random actions, as a substitution: Algorithm 1 with a planner that ignores the MDP it is given.
 
-from jaxtyping import Array, Float, Key
+`RandomFirst` is a planner whose first policy is that: PETS (Chua et al. 2018) begins with an episode of random play.
+"""
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key
 
 from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Action, Carry, Metrics, Space, State
 
@@ -29,3 +36,39 @@ class UniformPlanner(AbstractPlanner):
 
     def promise(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Float[Array, ""] | None:
         return None
+
+
+class RandomFirstPolicy(AbstractPolicy):
+    policy: AbstractPolicy
+    actions: Space
+    random: Bool[Array, ""]  # whether nothing was planned yet
+    searches: ClassVar[bool] = True
+
+    def init(self) -> Carry:
+        return self.policy.init()
+
+    def __call__(self, key: Key[Array, ""], carry: Carry, state: State) -> tuple[Carry, Action]:
+        return jax.lax.cond(
+            self.random, lambda: (carry, self.actions.sample(key)), lambda: self.policy(key, carry, state)
+        )
+
+    def deterministic(self) -> "RandomFirstPolicy":
+        return RandomFirstPolicy(self.policy.deterministic(), self.actions, self.random)
+
+
+class RandomFirst(AbstractPlanner):
+    """Around a planner that searches at every step."""
+
+    planner: AbstractPlanner
+    actions: Space
+
+    def init(self, key: Key[Array, ""], mdp: MDP) -> RandomFirstPolicy:
+        return RandomFirstPolicy(self.planner.init(key, mdp), self.actions, jnp.array(True))
+
+    def plan(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> tuple[RandomFirstPolicy, Metrics]:
+        assert isinstance(policy, RandomFirstPolicy)
+        planned, metrics = self.planner.plan(key, mdp, policy.policy)
+        return RandomFirstPolicy(planned, self.actions, jnp.array(False)), metrics
+
+    def promise(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Float[Array, ""] | None:
+        return self.planner.promise(key, mdp, policy)

@@ -23,6 +23,7 @@ from rich.table import Table
 from pcmlp.bench.clock import matrix_product, peak_memory_mb, processor, time_of, times_of
 from pcmlp.bench.host import host_config, host_seconds
 from pcmlp.bench.mppi import floor_ms, mppi_ms
+from pcmlp.bench.pets import pets_plan_s
 from pcmlp.bench.rounds import paper_round, phase_seconds, round_of, stages
 from pcmlp.bench.sizes import Sizes
 from pcmlp.bench.solved import time_to_solved
@@ -65,6 +66,7 @@ def measure(sizes: Sizes) -> dict[str, Any]:
     phases = phase_seconds(algo, *one, sizes.seconds)
     mppi_small, mppi_large = (mppi_ms(case, sizes.fourier, sizes.seconds) for case in (sizes.small, sizes.large))
     floor = floor_ms(sizes.large, sizes.seconds)
+    pets = pets_plan_s(sizes.pets, sizes.seconds)
     rounds |= {n: times_of(round_of(algo, *stages(algo, n)), repeats=sizes.repeats) for n in seeds}
 
     round_s, peak_flop_per_s = statistics.median(rounds[1]), statistics.median(peaks)
@@ -77,6 +79,7 @@ def measure(sizes: Sizes) -> dict[str, Any]:
         "mppi_small_ms": mppi_small,
         "mppi_large_ms": mppi_large,
         "mppi_large_floor_ms": floor,
+        "pets_plan_s": pets,
         "seeds_scaling": {str(n): statistics.median(times) for n, times in rounds.items()},
         "peaks_flop_per_s": peaks,  # one before and one after each round of a single seed
         "rounds_s": {str(n): times for n, times in rounds.items()},  # each that the medians are of
@@ -103,6 +106,7 @@ def show(result: dict[str, Any]) -> None:
     table.add_row("MPPI control step, small", f"{result['mppi_small_ms']:.2f} ms")
     table.add_row("MPPI control step, large", f"{result['mppi_large_ms']:.1f} ms")
     table.add_row("  its matrix products alone", f"{result['mppi_large_floor_ms']:.1f} ms")
+    table.add_row("a plan of PETS, half-cheetah", f"{result['pets_plan_s']:.2f} s")
     for name, seconds in (result["time_to_solved_s"] or {}).items():
         shown = "not solved" if seconds is None else f"{seconds:.1f} s"
         table.add_row(f"mountain-car solved, {name.replace('_', ' ')}", shown)

@@ -6,6 +6,18 @@ Plans = tuple[int, int, tuple[int, ...]]  # plans, their length, the model's hid
 
 
 @dataclass(frozen=True)
+class PetsPlan:
+    """What a plan of PETS takes: 525,000 steps of a net by default."""
+
+    plans: int = 350
+    length: int = 15
+    particles: int = 20
+    iterations: int = 5
+    members: int = 5
+    net: tuple[int, ...] = (200, 200, 200, 200)
+
+
+@dataclass(frozen=True)
 class Sizes:
     """The defaults are what the promised numbers mean; tests shrink them."""
 
@@ -19,6 +31,7 @@ class Sizes:
     squares: tuple[int, ...] | None = None  # of the products that show the peak; none: by the device
     small: Plans = (200, 30, (64, 64))  # of MPPI
     large: Plans = (1_000, 30, (500, 500))
+    pets: PetsPlan = PetsPlan()
     fourier: int = 20  # features of MPPI's bonus
     repeats: int = 5  # of a round
     seconds: float = 2.0  # to go on repeating anything shorter

@@ -140,10 +140,14 @@ class Neural(AbstractModel):
 
     def normalised_by(self, data: Transitions) -> "Neural":
         """The same net in the units of `data`."""
-        inputs = Normaliser.fit(jnp.concatenate([data.state, data.action], axis=1), data.valid)
-        floor = self.fitting.floor * inputs.std[: data.state.shape[1]]
-        change = Normaliser.fit(data.next_state - data.state, data.valid, floor)
-        return eqx.tree_at(lambda m: (m.inputs, m.change), self, (inputs, change))
+        return eqx.tree_at(lambda m: (m.inputs, m.change), self, units_of(data, self.fitting.floor))
+
+
+def units_of(data: Transitions, floor: float) -> tuple[Normaliser, Normaliser]:
+    """Of (s, a) and of s' - s; `floor` is the least std of a difference, as a share of its coordinate's own."""
+    inputs = Normaliser.fit(jnp.concatenate([data.state, data.action], axis=1), data.valid)
+    least = floor * inputs.std[: data.state.shape[1]]
+    return inputs, Normaliser.fit(data.next_state - data.state, data.valid, least)
 
 
 def safe_norm(x: Float[Array, " n"]) -> Float[Array, ""]:

@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from pcmlp.models.ensemble import DrawNeural, Ensemble
 from pcmlp.models.neural import Fitting, Neural, window_rows
+from pcmlp.models.probabilistic import DrawProbabilistic, Probabilistic
 from pcmlp.nets import MLP, Normaliser, descend
 from pcmlp.replay import Replay
 from pcmlp.types import Metrics, Transitions
@@ -112,7 +113,7 @@ def errors_of(
 class NeuralWithOutcome(eqx.Module):
     """Neural dynamics, and what was not known of the world."""
 
-    dynamics: Neural | Ensemble
+    dynamics: Neural | Ensemble | Probabilistic
     outcome: Outcome
 
     def __call__(
@@ -130,7 +131,7 @@ class NeuralWithOutcome(eqx.Module):
 class DrawWithOutcome(eqx.Module):
     """key -> an untrained model."""
 
-    dynamics: DrawNeural
+    dynamics: DrawNeural | DrawProbabilistic
 
     def __call__(self, key: Key[Array, ""]) -> NeuralWithOutcome:
         dynamics_key, outcome_key = jr.split(key)

@@ -1,18 +1,21 @@
 """What planners that optimise a sequence of actions share: the value of plans, the policy that replans every step."""
 
 import abc
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Key, Shaped
+from jaxtyping import Array, Float, Int, Key, Shaped
 
+from pcmlp.nets import one_by_one
 from pcmlp.rollout import promised_return
-from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Box, Metrics, State
+from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Box, EnsembleTransition, Metrics, State
 
 Plan = Float[Array, "length action"]
+
+_MEMBER = 2**31  # folded into a key
 
 
 def plan_returns(
@@ -26,11 +29,15 @@ def plan_returns(
 
     Only the states need the steps one after another. Rewards, which hold the bonus and its features, are computed for
     all plans and steps at once: one large product in place of `length` small ones.
+
+    In an ensemble each particle stays with one member, the same for all plans (PETS's TS-infinity; Chua et al. 2018):
+    a step then costs one net and not all of them. Members are taken in turn, so that none counts more than another
+    where there are as many particles for each.
     """
     action = jax.vmap(jax.vmap(actions.clip))(jnp.swapaxes(plans, 0, 1))  # steps first: the order of the scan
     first = jnp.broadcast_to(state, (plans.shape[0], *state.shape))
 
-    def walk(keys: Key[Array, " length"]) -> Shaped[Array, "length n *state"]:
+    def walk(mdp: MDP, keys: Key[Array, " length"]) -> Shaped[Array, "length n *state"]:
         def step(state, inputs):
             key, action = inputs
             next_state = jax.vmap(lambda s, a: mdp.transition(key, s, a))(state, action)
@@ -38,7 +45,7 @@ def plan_returns(
 
         return jax.lax.scan(step, first, (keys, action))[1]
 
-    def total(next_state: Shaped[Array, "length n *state"]) -> Float[Array, " n"]:
+    def total(mdp: MDP, next_state: Shaped[Array, "length n *state"]) -> Float[Array, " n"]:
         steps = jnp.concatenate([first[None], next_state[:-1]]), action, next_state
         rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), steps)
         reward, ended = (jax.vmap(f)(*rows).reshape(action.shape[:2]) for f in (mdp.reward, mdp.terminal))
@@ -49,8 +56,35 @@ def plan_returns(
         return jnp.sum(jnp.where(ended_before == 0, reward, 0.0), axis=0)
 
     keys = jr.split(key, (particles, plans.shape[1]))
-    returns = jnp.mean(jax.vmap(lambda k: total(walk(k)))(keys), axis=0)
+    if size := ensemble_size(mdp):
+        groups = size if particles % size == 0 else particles
+        numbers = (jr.randint(jr.fold_in(key, _MEMBER), (), 0, size) + jnp.arange(groups)) % size
+
+        def of_member(inputs):
+            number, keys = inputs
+            one = one_member(mdp, number)
+            return jax.vmap(lambda k: total(one, walk(one, k)))(keys)
+
+        of_groups = one_by_one(of_member, (numbers, keys.reshape(groups, -1, plans.shape[1])))
+        returns = jnp.mean(of_groups, axis=(0, 1))
+    else:
+        returns = jnp.mean(jax.vmap(lambda k: total(mdp, walk(mdp, k)))(keys), axis=0)
     return jnp.where(jnp.isfinite(returns), returns, -jnp.inf)
+
+
+def ensemble_size(mdp: MDP) -> int | None:
+    """Of the ensemble in an MDP, if there is one."""
+    parts = jax.tree.leaves(mdp, is_leaf=is_ensemble)
+    return next((part.size for part in parts if is_ensemble(part)), None)
+
+
+def one_member(mdp: MDP, number: Int[Array, ""] | int) -> MDP:
+    """The MDP with a member of its ensemble in the place of that."""
+    return jax.tree.map(lambda x: x.member(number) if is_ensemble(x) else x, mdp, is_leaf=is_ensemble)
+
+
+def is_ensemble(part: Any) -> bool:
+    return isinstance(part, EnsembleTransition)
 
 
 def correlation_factor(length: int, correlation: float | Float[Array, ""]) -> Float[Array, "length length"]:
@@ -118,6 +152,7 @@ class Shooting(AbstractPlanner):
     shooter: AbstractShooter
     warmup: int = eqx.field(static=True, default=10)
     restarts: int = eqx.field(static=True, default=0)
+    promises: bool = eqx.field(static=True, default=True)  # whether `promise` is worth its imagined episodes
 
     def init(self, key: Key[Array, ""], mdp: MDP) -> ShootingPolicy:
         shooter = self.shooter
@@ -139,6 +174,6 @@ class Shooting(AbstractPlanner):
         best = jnp.argmax(returns)
         return ShootingPolicy(self.shooter, mdp, plans[best]), {"planned_value": returns[best]}
 
-    def promise(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Float[Array, ""]:
+    def promise(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Float[Array, ""] | None:
         """Of replanning at every step, as in the world: a plan that is not mended loses half of its value to noise."""
-        return promised_return(key, mdp, policy)
+        return promised_return(key, mdp, policy) if self.promises else None

@@ -2,12 +2,13 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 import jax.random as jr
 
-from pcmlp.baselines.random import UniformPlanner
+from pcmlp.baselines.random import RandomFirst, UniformPlanner
 from pcmlp.deep import JUDGED, Deep
 from pcmlp.features import (
     Chosen,
@@ -22,7 +23,7 @@ from pcmlp.features import (
 )
 from pcmlp.framework import PCMLP
 from pcmlp.imagine import unknowns
-from pcmlp.models import KNR, DrawNeural, DrawWithOutcome, Fitting
+from pcmlp.models import KNR, DrawKnown, DrawNeural, DrawProbabilistic, DrawWithOutcome, Fitting
 from pcmlp.planners import CEM, MPPI, SAC, TRPO, Shooting, ValueIteration
 from pcmlp.runs.options import (
     FEATURES,
@@ -35,15 +36,18 @@ from pcmlp.runs.options import (
     NeuralModel,
     OneHotFeatures,
     PolynomialFeatures,
+    ProbabilisticModel,
     RandomNetworkFeatures,
     RunConfig,
     SACOptions,
     TRPOOptions,
     UniformOptions,
     ValueIterationOptions,
+    WorldModel,
     name_of,
 )
 from pcmlp.tasks import TASKS, gymnasium_classic
+from pcmlp.tasks.mujoco import ROBOTS
 from pcmlp.types import (
     AbstractAlgorithm,
     AbstractModel,
@@ -56,6 +60,7 @@ from pcmlp.types import (
     Task,
     never,
 )
+from pcmlp.world import JaxWorld
 
 _MONOMIALS = 5_000  # a covariance of more features than this is no longer a quick factorisation
 
@@ -95,17 +100,12 @@ def build_deep(config: DeepConfig, task: Task) -> tuple[Task, Deep]:
     states, actions = task.world.states, task.world.actions
     if not (isinstance(states, Box) and isinstance(actions, Box)):
         raise ConfigError(f"algo={config.algo}: needs states and actions that are vectors; give another algorithm")
-    options = config.model
-    assert isinstance(options, NeuralModel)
-    fitting = Fitting(options.steps, options.batch, options.unroll, options.rate, options.decay, options.clip)
-    model = DrawNeural(states.size, actions.size, options.sizes, fitting, options.members)
-    if unknowns(task.world.mdp):
-        model = DrawWithOutcome(model)
+    planner = build_planner(config, task.world)
     algo = Deep(
         world=without_goal(task.world) if config.reward_free and task.goal_ends else task.world,
         features=draw_features(config, states, actions),
-        model=model,
-        planner=build_planner(config, task.world),
+        model=draw_model(config, task, states, actions),
+        planner=RandomFirst(planner, actions) if config.algo == "pets" else planner,
         num_iterations=config.num_iterations,
         samples_per_policy=config.samples_per_policy or config.task.horizon,
         replay_size=config.replay_size,
@@ -123,6 +123,37 @@ def build_deep(config: DeepConfig, task: Task) -> tuple[Task, Deep]:
         reward_free=config.reward_free and not task.for_moving,  # paper: a reward for moving stays (section 7.3)
     )
     return task, algo
+
+
+def draw_model(
+    config: DeepConfig, task: Task, states: Box, actions: Box
+) -> DrawNeural | DrawProbabilistic | DrawWithOutcome | DrawKnown:
+    options = config.model
+    if isinstance(options, WorldModel):
+        return DrawKnown(true_transition(config, task.world))
+    if isinstance(options, ProbabilisticModel):
+        fitting = Fitting(options.steps, options.batch, 1, options.rate, options.decay, clip=100.0)
+        elites = options.elites or options.members
+        model = DrawProbabilistic(states.size, actions.size, options.sizes, fitting, options.members, elites)
+    else:
+        assert isinstance(options, NeuralModel)
+        fitting = Fitting(options.steps, options.batch, options.unroll, options.rate, options.decay, options.clip)
+        model = DrawNeural(states.size, actions.size, options.sizes, fitting, options.members)
+    return DrawWithOutcome(model) if unknowns(task.world.mdp) else model
+
+
+def true_transition(config: DeepConfig, world: AbstractWorld) -> Callable:
+    """P*, for whoever may plan in it."""
+    if isinstance(world, JaxWorld):
+        return world.mdp.transition
+    if config.task_name not in ROBOTS:
+        raise ConfigError(
+            f"algo={config.algo}: plans in true dynamics, which nobody can enter from a state of this simulator; "
+            "leave out task.simulator, choose another task, or give --algo pets"
+        )
+    from pcmlp.tasks.mujoco.transition import SimulatedTransition  # MuJoCo is an extra
+
+    return SimulatedTransition(ROBOTS[config.task_name])
 
 
 def without_goal(world: AbstractWorld) -> AbstractWorld:
@@ -261,7 +292,9 @@ def build_planner(config: RunConfig, world: AbstractWorld) -> AbstractPlanner:
             least_noise=options.least_noise,
             particles=options.particles,
         )
-    return Shooting(shooter, warmup=options.warmup, restarts=options.restarts)
+    # Without optimism a promise bounds nothing, and its imagined episodes are the dearest part of these two.
+    promises = config.algo not in ("pets", "pets-gt")
+    return Shooting(shooter, warmup=options.warmup, restarts=options.restarts, promises=promises)
 
 
 def imagined_steps(config: RunConfig) -> tuple[int, int]:

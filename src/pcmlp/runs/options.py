@@ -64,6 +64,22 @@ class NeuralModel:
 
 
 @dataclass(frozen=True)
+class ProbabilisticModel:
+    sizes: tuple[int, ...] = (200, 200, 200, 200)
+    members: int = 5
+    elites: int | None = None  # those of them that predict, the best; none: all
+    steps: int = 1_000  # of a round, for each member
+    batch: int = 32
+    rate: float = 1e-3
+    decay: float = 1e-4  # of the weights
+
+
+@dataclass(frozen=True)
+class WorldModel:
+    """The world's own transition: nothing is learned."""
+
+
+@dataclass(frozen=True)
 class ValueIterationOptions:
     pass
 
@@ -137,7 +153,13 @@ FEATURES = {
     "fourier": FourierFeatures,
     "random-network": RandomNetworkFeatures,
 }
-MODELS = {"task": TaskModel, "knr": KNRModel, "neural": NeuralModel}
+MODELS = {
+    "task": TaskModel,
+    "knr": KNRModel,
+    "neural": NeuralModel,
+    "probabilistic": ProbabilisticModel,
+    "world": WorldModel,
+}
 PLANNERS = {
     "value-iteration": ValueIterationOptions,
     "cem": CEMOptions,

@@ -2,13 +2,16 @@
 
 from typing import Any
 
-from pcmlp.tasks.mujoco import DENSE_TASKS, MUJOCO_TASKS
+from pcmlp.tasks.mujoco import DENSE_TASKS, MUJOCO_TASKS, ROBOTS
 
 ALGORITHMS = {
     "pcmlp": "Deep PC-MLP: neural dynamics, random-network features, TRPO in the model",
     "pcmlp-mppi": "Deep PC-MLP with random Fourier features and MPPI, which replans at every step",
     "pcmlp-linear": "PC-MLP in a finite MDP: the model is counted or chosen by likelihood, planning is value iteration",
     "pcmlp-knr": "PC-MLP in a kernelized nonlinear regulator: least squares or SGD, planning by CEM or MPPI",
+    "pets": "probabilistic ensemble and CEM, which replans at every step; no bonus (Chua et al. 2018)",
+    "pets-gt": "CEM in the true dynamics, which it is given: what planning alone can do; no bonus",
+    "mbpo": "probabilistic ensemble and SAC on short imagined episodes from real states; no bonus (Janner et al. 2019)",
     "random": "uniform random actions in the same loop: what no exploration strategy finds",
 }
 
@@ -18,6 +21,9 @@ PLANNERS_OF = {
     "pcmlp-mppi": ("mppi",),
     "pcmlp-linear": ("value-iteration",),
     "pcmlp-knr": ("cem", "mppi"),
+    "pets": ("cem",),
+    "pets-gt": ("cem",),
+    "mbpo": ("sac",),
     "random": ("uniform",),
 }
 
@@ -123,9 +129,57 @@ _PAPER_MPPI: dict[str, Any] = {
 }
 # Random play learns nothing, so its model is as small as can be.
 _DEEP_RANDOM: dict[str, Any] = {**_DEEP, "rounds": 1, "model.sizes": (8,), "model.steps": 1, "model.batch": 8}
-DEEP_PRESETS = {"pcmlp": _DEEP, "pcmlp-mppi": _DEEP_MPPI, "random": _DEEP_RANDOM}
+# A rival without a bonus: phi is as small as can be, and imagined states may be anywhere, as in its paper.
+_NO_BONUS: dict[str, Any] = {
+    **_DEEP,
+    "bonus_scale": 0.0,
+    "fresh": False,
+    "bounded": False,
+    "replay_size": 100_000,
+    "features.name": "fourier",
+    "features.dim": 2,
+}
+# The paper's CEM: 5 updates of 500 plans of 25 to 30 steps, of which 50 are elites, the first of std a quarter of the
+# range, 20 particles. An episode a policy.
+_PETS: dict[str, Any] = {
+    **_NO_BONUS,
+    "rounds": 1,
+    "replay_starts": 0.0,
+    "eval_episodes": 20,
+    "model.name": "probabilistic",
+    "planner.num_plans": 500,
+    "planner.plan_length": 25,
+    "planner.iterations": 5,
+    "planner.elites": 50,
+    "planner.noise_std": 0.5,
+    "planner.correlation": 0.0,
+    "planner.particles": 20,
+    "planner.warmup": 1,
+}
+# Nothing is learned, so one episode tells all; what is drawn of the dynamics is not random but for their own noise.
+_PETS_GT: dict[str, Any] = {**_PETS, "steps": 200, "model.name": "world", "planner.particles": 1}
+# The paper's: 7 nets of which 5 predict, imagined episodes of one step at first, 20 updates of the policy a real step.
+_MBPO: dict[str, Any] = {
+    **_NO_BONUS,
+    "rounds": 1,
+    "num_starts": 20_000,
+    "replay_starts": 1.0,
+    "eval_episodes": 20,
+    "model.name": "probabilistic",
+    "model.members": 7,
+    "model.elites": 5,
+    "model.steps": 500,
+    "model.batch": 256,
+    "planner.updates": 4_000,
+    "planner.streams": 20_000,
+    "planner.length": 1,
+    "planner.normed": False,
+}
+_MBPO_ROBOTS: dict[str, Any] = {"samples_per_policy": 1_000, "rounds": 4, "planner.updates": 5_000}
+DEEP_PRESETS = {"pcmlp": _DEEP, "pcmlp-mppi": _DEEP_MPPI, "pets": _PETS, "mbpo": _MBPO, "random": _DEEP_RANDOM}
 _SMALL_TASKS = ("mountain-car", "acrobot", "pendulum", "point-umaze")  # where planning at every step takes minutes
-DEEP_TASKS = (*_SMALL_TASKS, *MUJOCO_TASKS)
+_OWN_TASKS = (*_SMALL_TASKS, "cart-pole")
+DEEP_TASKS = (*_OWN_TASKS, *MUJOCO_TASKS)
 # The paper's budget of samples and replay. An evaluation takes as long as learning.
 _BUDGET: dict[str, Any] = {
     "steps": 200_000,
@@ -159,6 +213,13 @@ _FEW_DENSE: dict[str, Any] = {
     "num_starts": 5_000,
     "model.steps": 200,
 }
+# One episode of at most 1,000 steps, and plans as long as the paper's for half-cheetah.
+_PETS_ROBOTS: dict[str, Any] = {
+    **_BUDGET,
+    "samples_per_policy": None,
+    "eval_episodes": 5,
+    "planner.plan_length": 30,
+}
 _DEEP_STEPS = {"point-umaze": 10_000, "pendulum": 4_000}  # where the preset's steps are not enough
 
 # The first algorithm of a task is its default.
@@ -166,10 +227,14 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     **{
         (algo, task): {**preset, "steps": max(preset["steps"], _DEEP_STEPS.get(task, 0))}
         for algo, preset in DEEP_PRESETS.items()
-        for task in _SMALL_TASKS
+        for task in _OWN_TASKS
     },
+    **{("pets-gt", task): _PETS_GT for task in _OWN_TASKS},
     **{("pcmlp", task): _DENSE for task in MUJOCO_TASKS},
     **{("random", task): {**_DEEP_RANDOM, **_BUDGET} for task in MUJOCO_TASKS},
+    **{("pets", task): {**_PETS, **_PETS_ROBOTS} for task in MUJOCO_TASKS},
+    **{("pets-gt", task): {**_PETS_GT, **_PETS_ROBOTS, "steps": 1_000, "eval_episodes": 1} for task in ROBOTS},
+    **{("mbpo", task): {**_MBPO, **_BUDGET, **_MBPO_ROBOTS} for task in MUJOCO_TASKS},
     ("pcmlp-linear", "combination-lock"): _LOCK,
     ("pcmlp-linear", "low-rank"): _LOW_RANK,
     ("pcmlp-knr", "knr-lds"): _KNR,
@@ -199,6 +264,11 @@ def any_preset(algo: str, horizon: int, dense: bool) -> dict[str, Any]:
     iteration has an episode at least, and as many rounds for a sample as in our own tasks."""
     if dense:
         return {**_FEW_DENSE, "steps": 30_000}
+    if algo == "pets":
+        return {**_PETS, **_PETS_ROBOTS, "steps": 30_000}
+    if algo == "mbpo":  # 20 updates a step, whatever an episode's length
+        rounds = max(1, horizon // 250)
+        return {**_MBPO, "steps": 30_000, "rounds": rounds, "planner.updates": max(1, 20 * horizon // rounds)}
     rounds = {"rounds": min(max(2, horizon // 100), 20)} if algo == "pcmlp" else {}
     return {**DEEP_PRESETS[algo], "steps": 30_000, "eval_episodes": 20, "keeps_better": True, **rounds}
 

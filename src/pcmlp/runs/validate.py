@@ -13,6 +13,7 @@ from pcmlp.runs.options import (
     MPPIOptions,
     NeuralModel,
     PolynomialFeatures,
+    ProbabilisticModel,
     RandomNetworkFeatures,
     RunConfig,
     SACOptions,
@@ -107,6 +108,15 @@ def _model(config: RunConfig) -> Iterator[Check]:
             yield f"model.{name}", getattr(model, name), getattr(model, name) >= 1, "give 1 or more"
         for name in ("rate", "clip"):
             yield f"model.{name}", getattr(model, name), getattr(model, name) > 0, "give a number above 0"
+        yield "model.decay", model.decay, model.decay >= 0, "give 0 or more"
+    if isinstance(model, ProbabilisticModel):
+        layers = "give the sizes of its layers, such as 200,200"
+        yield "model.sizes", _list(model.sizes), _layers(model.sizes), layers
+        for name in ("members", "steps", "batch"):
+            yield f"model.{name}", getattr(model, name), getattr(model, name) >= 1, "give 1 or more"
+        some = model.elites is None or 1 <= model.elites <= model.members
+        yield "model.elites", model.elites, some, f"give 1 to model.members={model.members}, or none for all"
+        yield "model.rate", model.rate, model.rate > 0, "give a number above 0"
         yield "model.decay", model.decay, model.decay >= 0, "give 0 or more"
 
 

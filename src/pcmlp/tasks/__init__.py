@@ -1,6 +1,6 @@
 """The tasks by name: each is a record of options whose `build` gives the task."""
 
-from pcmlp.tasks.classic import Acrobot, MountainCar, Pendulum
+from pcmlp.tasks.classic import Acrobot, CartPole, MountainCar, Pendulum
 from pcmlp.tasks.finite import CombinationLock, LowRank
 from pcmlp.tasks.knr import DoubleWell, LinearSystem
 from pcmlp.tasks.mujoco import MUJOCO_TASKS
@@ -14,6 +14,7 @@ TASKS = {
     "mountain-car": MountainCar,
     "acrobot": Acrobot,
     "pendulum": Pendulum,
+    "cart-pole": CartPole,
     "point-umaze": PointUMaze,
     **MUJOCO_TASKS,
 }
@@ -21,6 +22,7 @@ TASKS = {
 __all__ = [
     "TASKS",
     "Acrobot",
+    "CartPole",
     "CombinationLock",
     "DoubleWell",
     "LinearSystem",

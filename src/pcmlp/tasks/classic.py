@@ -5,10 +5,10 @@ Mountain-car and acrobot (paper: section 6.1) pay nothing but a cost until their
     r(s, a, s') = 100 [s' is a goal] - 0.1 a^2
 
 so an episode that never gets there returns at most 0, and one that does at least 100 - 0.1 H: any positive return is a
-success. Pendulum (paper: section 7.2, after Wang et al. 2019) is the dense one. A state is what the agent observes, the
-cosine and sine of an angle, so a transition recovers the angle by arctan2. So do reward and terminal: an imagined state
-need not lie on the unit circle, and its distance from it must not pay. Actions are clipped to the task's range, for the
-dynamics and for the reward.
+success. Pendulum (paper: section 7.2, after Wang et al. 2019) is the dense one; cart-pole is what rivals are tried on.
+A state is what the agent observes, the cosine and sine of an angle where it may turn round, so a transition recovers
+the angle by arctan2. So do reward and terminal: an imagined state need not lie on the unit circle, and its distance
+from it must not pay. Actions are clipped to the task's range, for the dynamics and for the reward.
 """
 
 import math
@@ -195,9 +195,62 @@ def pendulum_reward(
     return -(jnp.cos(t) + 0.1 * jnp.abs(jnp.sin(t)) + 0.1 * state[2] ** 2 + 0.001 * torque**2)
 
 
+@dataclass(frozen=True)
+class CartPole:
+    """A pole on a cart that is pushed left and right, paid for every step until it falls or the cart leaves the track.
+
+    The state is (x, x., t, t.), t = 0 upright. With the force F = 10 a for a in [-1, 1], a cart of mass 1, a pole of
+    mass 0.1 and half-length 0.5 and g = 9.8, the dynamics are those of Barto, Sutton & Anderson (1983):
+
+        u = (F + 0.05 t.^2 sin t) / 1.1,    t.. = (g sin t - u cos t) / (0.5 (4/3 - 0.1 cos^2(t) / 1.1)),
+        x.. = u - 0.05 t.. cos(t) / 1.1
+
+    in a step of Euler's of 0.02. All four start in U(-0.05, 0.05); |x'| > 2.4 or |t'| > 12 degrees ends an episode.
+
+    Gymnasium's CartPole-v1 but for its two forces, -10 and 10 / here: any between them, and 200 steps, of which 195 are
+    a success, as in its first version.
+    """
+
+    horizon: int = 200
+
+    def build(self) -> Task:
+        _check(self.horizon)
+        mdp = MDP(cart_pole_initial, cart_pole, cart_pole_reward, cart_pole_falls, self.horizon)
+        high = jnp.array([4.8, jnp.inf, 2 * _FALLEN, jnp.inf])
+        return Task(JaxWorld(mdp, Box(-high, high), Box.of(1.0, 1)), success_return=0.975 * self.horizon)
+
+
+_FALLEN = 12.0 / 180.0 * math.pi
+
+
+def cart_pole_initial(key: Key[Array, ""]) -> Float[Array, "4"]:
+    return jr.uniform(key, (4,), minval=-0.05, maxval=0.05)
+
+
+def cart_pole(key: Key[Array, ""], state: Float[Array, "4"], action: Float[Array, "1"]) -> Float[Array, "4"]:
+    x, speed, t, rate = state
+    force = 10.0 * jnp.clip(action[0], -1.0, 1.0)
+    u = (force + 0.05 * rate**2 * jnp.sin(t)) / 1.1
+    turning = (9.8 * jnp.sin(t) - u * jnp.cos(t)) / (0.5 * (4.0 / 3.0 - 0.1 * jnp.cos(t) ** 2 / 1.1))
+    moving = u - 0.05 * turning * jnp.cos(t) / 1.1
+    return state + 0.02 * jnp.stack([speed, moving, rate, turning])
+
+
+def cart_pole_falls(
+    state: Float[Array, "4"], action: Float[Array, "1"], next_state: Float[Array, "4"]
+) -> Bool[Array, ""]:
+    return (jnp.abs(next_state[0]) > 2.4) | (jnp.abs(next_state[2]) > _FALLEN)
+
+
+def cart_pole_reward(
+    state: Float[Array, "4"], action: Float[Array, "1"], next_state: Float[Array, "4"]
+) -> Float[Array, ""]:
+    return jnp.ones(())
+
+
 def _check(horizon: int) -> None:
     if horizon < 1:
         raise ConfigError(f"task.horizon={horizon}: an episode has at least 1 step; give 1 or more")
 
 
-__all__ = ["Acrobot", "MountainCar", "Pendulum"]
+__all__ = ["Acrobot", "CartPole", "MountainCar", "Pendulum"]

@@ -30,7 +30,13 @@ def observe(data: Any) -> np.ndarray:
     return np.concatenate([np.cos(angles), np.sin(angles), goal, data.qvel[:2], offset])
 
 
-REACHER = Robot("reacher.xml", 0.01, 2, start, observe, derived=True, hidden=0)
+def recover(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Angles, which are known but for whole turns, and the goal, which does not move."""
+    angles = np.arctan2(states[:, 2:4], states[:, 0:2])
+    return np.concatenate([angles, states[:, 4:6]], axis=1), np.pad(states[:, 6:8], ((0, 0), (0, 2)))
+
+
+REACHER = Robot("reacher.xml", 0.01, 2, start, observe, derived=True, hidden=0, recover=recover)
 
 
 @dataclass(frozen=True)

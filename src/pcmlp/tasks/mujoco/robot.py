@@ -47,6 +47,8 @@ class Robot:
     observe: Callable[[Any], np.ndarray]  # of an MjData, or of positions and velocities of several robots
     derived: bool = False  # whether that is of more than positions and velocities
     hidden: int = 1  # how many of the first positions are not observed: where it is along the ground
+    # positions and velocities of states, [n, s]; none: they are the first of what is observed, but for what is hidden
+    recover: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None
     walls: tuple[Wall, ...] = ()  # beside what the model has
     ranges: tuple[tuple[float, float], ...] = ()  # of the first numbers observed, which nothing can leave
 

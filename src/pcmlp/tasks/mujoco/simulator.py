@@ -133,24 +133,37 @@ class Flock:
 
     def __call__(self, simulators: Sequence[Simulator], actions: np.ndarray) -> Rows:
         before = np.stack([simulator.state for simulator in simulators])
-        after = self._after(before, actions)
-        # Where it diverges, the clock stops or begins again.
-        whole = np.abs(after[:, 0] - before[:, 0] - self.robot.dt) < 0.5 * self.robot.timestep
+        after, whole = self._after(before, actions)
         for simulator, state in zip(simulators, after, strict=True):
             simulator.state = state
         if self.robot.derived:
             observed = np.stack([s.observed_after(action) for s, action in zip(simulators, actions, strict=True)])
         else:
-            end = 1 + self.model.nq + self.model.nv
-            observed = self.robot.observe(Moved(after[:, 1 : 1 + self.model.nq], after[:, 1 + self.model.nq : end]))
+            observed = self._observed(after)
         diverged = Answer(fault=RAISED, said=f"step raised RuntimeError: {_DIVERGED}")
         return Rows.of(observed, {int(i): diverged for i in np.flatnonzero(~whole)})
+
+    def observed_after(
+        self, before: np.ndarray, actions: np.ndarray, alone: Simulator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What is seen a step after the states `before`, and which steps were whole; `alone` looks at one by one."""
+        after, whole = self._after(before, actions)
+        if not self.robot.derived:
+            return self._observed(after), whole
+        seen = []
+        for alone.state, action in zip(after, actions, strict=True):
+            seen.append(alone.observed_after(action))
+        return np.stack(seen), whole
 
     def close(self) -> None:
         self.pool.close()
 
-    def _after(self, before: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """The states that a step leads to from those `before`."""
+    def _observed(self, after: np.ndarray) -> np.ndarray:
+        end = 1 + self.model.nq + self.model.nv
+        return self.robot.observe(Moved(after[:, 1 : 1 + self.model.nq], after[:, 1 + self.model.nq : end]))
+
+    def _after(self, before: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The states that a step leads to from those `before`, and whether it is whole."""
         count, skip, size = len(before), self.robot.frame_skip, before.shape[1]
         after = np.zeros((count, skip, size))
         self.pool.rollout(
@@ -164,7 +177,9 @@ class Flock:
             state=after,
             sensordata=np.zeros((count, skip, self.model.nsensordata)),
         )
-        return after[:, -1]
+        # Where it diverges, the clock stops or begins again.
+        whole = np.abs(after[:, -1, 0] - before[:, 0] - self.robot.dt) < 0.5 * self.robot.timestep
+        return after[:, -1], whole
 
 
 __all__ = ["MODELS", "Flock", "Simulator", "check_divergence", "load_model"]
