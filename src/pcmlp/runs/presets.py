@@ -10,6 +10,9 @@ ALGORITHMS = {
     "pcmlp-linear": "PC-MLP in a finite MDP: the model is counted or chosen by likelihood, planning is value iteration",
     "pcmlp-knr": "PC-MLP in a kernelized nonlinear regulator: least squares or SGD, planning by CEM or MPPI",
     "random": "uniform random actions in the same loop: what no exploration strategy finds",
+    "trpo": "model-free TRPO: its update on real steps, a couple of thousand at a time",
+    "sac": "model-free SAC: as many updates on a replay of real steps as steps are walked",
+    "pc-pg": "PC-PG: policy cover, bonus and natural gradient with no model, from starts that the cover walks to",
 }
 
 # Who plans, the first by default.
@@ -19,6 +22,9 @@ PLANNERS_OF = {
     "pcmlp-linear": ("value-iteration",),
     "pcmlp-knr": ("cem", "mppi"),
     "random": ("uniform",),
+    "trpo": ("real-trpo",),
+    "sac": ("real-sac",),
+    "pc-pg": ("real-trpo",),
 }
 
 EXPERIMENTS = {
@@ -124,6 +130,24 @@ _PAPER_MPPI: dict[str, Any] = {
 # Random play learns nothing, so its model is as small as can be.
 _DEEP_RANDOM: dict[str, Any] = {**_DEEP, "rounds": 1, "model.sizes": (8,), "model.steps": 1, "model.batch": 8}
 DEEP_PRESETS = {"pcmlp": _DEEP, "pcmlp-mppi": _DEEP_MPPI, "random": _DEEP_RANDOM}
+# Model-free, with the settings of sb3-contrib and stable-baselines3 where they have them. TRPO walks whole episodes of
+# about 2,000 steps for an update; SAC walks one episode (`samples_per_policy` none) and updates as often as it stepped.
+_NO_MODEL: dict[str, Any] = {"features.name": "none", "model.name": "none", "steps": 20_000}
+_TRPO: dict[str, Any] = {**_NO_MODEL, "samples_per_policy": 2_000, "normalise": True}
+_SAC: dict[str, Any] = {**_NO_MODEL, "replay_size": 50_000, "normalise": False}
+# The features are those of Deep PC-MLP; an iteration's real steps are what a model would have imagined.
+_PC_PG: dict[str, Any] = {
+    "steps": 40_000,
+    "bonus_scale": 0.05,
+    "ridge": 1e-3,
+    "samples_per_policy": 400,
+    "features.name": "random-network",
+    "features.action_weight": 0.2,
+    "features.sizes": (128, 128),
+    "model.name": "none",
+}
+REWARD_FREE = ("pcmlp", "pcmlp-mppi", "pc-pg")  # who explores for a bonus, with a reward or without
+FREE_PRESETS = {"trpo": _TRPO, "sac": _SAC, "pc-pg": _PC_PG}
 _SMALL_TASKS = ("mountain-car", "acrobot", "pendulum", "point-umaze")  # where planning at every step takes minutes
 DEEP_TASKS = (*_SMALL_TASKS, *MUJOCO_TASKS)
 # The paper's budget of samples and replay. An evaluation takes as long as learning.
@@ -132,6 +156,11 @@ _BUDGET: dict[str, Any] = {
     "samples_per_policy": 4_000,
     "replay_size": 100_000,
     "eval_episodes": 20,
+}
+_FREE_BUDGET: dict[str, dict[str, Any]] = {
+    "trpo": {"steps": 200_000, "eval_episodes": 20},
+    "sac": {"steps": 200_000, "eval_episodes": 20, "replay_size": 200_000},
+    "pc-pg": {"steps": 200_000, "eval_episodes": 20, "samples_per_policy": 1_000, "batch_steps": 4_000},
 }
 # The paper's table for the dense tasks, which include pendulum, and hand-egg. It has none for the maze.
 _PAPER_DENSE: dict[str, Any] = {**_PAPER, **_BUDGET, "bonus_scale": 0.1}
@@ -170,6 +199,10 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     },
     **{("pcmlp", task): _DENSE for task in MUJOCO_TASKS},
     **{("random", task): {**_DEEP_RANDOM, **_BUDGET} for task in MUJOCO_TASKS},
+    **{(algo, task): preset for algo, preset in FREE_PRESETS.items() for task in _SMALL_TASKS},
+    **{
+        (algo, task): {**preset, **_FREE_BUDGET[algo]} for algo, preset in FREE_PRESETS.items() for task in MUJOCO_TASKS
+    },
     ("pcmlp-linear", "combination-lock"): _LOCK,
     ("pcmlp-linear", "low-rank"): _LOW_RANK,
     ("pcmlp-knr", "knr-lds"): _KNR,
@@ -197,6 +230,8 @@ def dense_preset(algo: str, task: str) -> dict[str, Any]:
 def any_preset(algo: str, horizon: int, dense: bool) -> dict[str, Any]:
     """Of an environment of anybody's: what it takes is not known, and an evaluation may take as long as learning. An
     iteration has an episode at least, and as many rounds for a sample as in our own tasks."""
+    if algo in FREE_PRESETS:
+        return {**FREE_PRESETS[algo], "steps": 30_000, "eval_episodes": 20}
     if dense:
         return {**_FEW_DENSE, "steps": 30_000}
     rounds = {"rounds": min(max(2, horizon // 100), 20)} if algo == "pcmlp" else {}
