@@ -142,12 +142,12 @@ def check_devices() -> None:
 
 
 def show_names() -> int:
-    from pcmlp.runs.presets import ALGORITHMS, DEEP_PRESETS, EXPERIMENTS, algorithms_for
+    from pcmlp.runs.presets import ALGORITHMS, DEEP_PRESETS, EXPERIMENTS, FREE_PRESETS, algorithms_for
     from pcmlp.tasks import TASKS
     from pcmlp.tasks.registered import PREFIX, GymnasiumTask
 
     tasks = {name: f"{first_line(options)} [{', '.join(algorithms_for(name))}]" for name, options in TASKS.items()}
-    tasks[f"{PREFIX}ID"] = f"{first_line(GymnasiumTask)} [{', '.join(DEEP_PRESETS)}]"
+    tasks[f"{PREFIX}ID"] = f"{first_line(GymnasiumTask)} [{', '.join((*DEEP_PRESETS, *FREE_PRESETS))}]"
     for title, lines in (("tasks", tasks), ("algorithms", ALGORITHMS), ("experiments", EXPERIMENTS)):
         print(f"{title}:")
         for name, line in lines.items():

@@ -153,6 +153,32 @@ class Normaliser(eqx.Module):
         return self.mean + self.std * z
 
 
+class Running(eqx.Module):
+    """Mean and spread of all vectors so far, a batch at a time (Chan et al. 1983)."""
+
+    count: Float[Array, ""]
+    mean: Float[Array, " n"]
+    squares: Float[Array, " n"]  # the sum of squared distances from the mean
+
+    @staticmethod
+    def nothing(size: int) -> "Running":
+        return Running(jnp.zeros(()), jnp.zeros(size), jnp.zeros(size))
+
+    def add(self, x: Float[Array, "m n"], valid: Bool[Array, " m"]) -> "Running":
+        added = jnp.sum(valid, dtype=jnp.float32)
+        count = jnp.maximum(self.count + added, 1.0)
+        middle = jnp.sum(jnp.where(valid[:, None], x, 0.0), axis=0) / jnp.maximum(added, 1.0)
+        around = jnp.sum(jnp.where(valid[:, None], (x - middle[None, :]) ** 2, 0.0), axis=0)
+        step = middle - self.mean
+        squares = self.squares + around + step**2 * (self.count * added / count)
+        return Running(self.count + added, self.mean + step * (added / count), squares)
+
+    def units(self) -> Normaliser:
+        """A coordinate that has not varied keeps 1, as in `Normaliser.fit`."""
+        std = jnp.sqrt(self.squares / jnp.maximum(self.count, 1.0))
+        return Normaliser(self.mean, jnp.where(std > 1e-6 * (1.0 + jnp.abs(self.mean)), std, 1.0))
+
+
 def in_units(net: MLP, old: Normaliser, new: Normaliser) -> MLP:
     """The net that gives of `new`(x) what `net` gives of `old`(x); inputs after those of x are left as they are."""
     W, b = net.weights[0], net.biases[0]

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Int, Key, Shaped
+from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 
 from pcmlp.types import Metrics, Transitions
 
@@ -46,6 +46,19 @@ def numbers_only(rows: Transitions) -> tuple[Transitions, Metrics]:
         "rows_rejected": jnp.sum(rows.valid & ~known, dtype=jnp.float32),
         "rewards_rejected": jnp.sum(rows.valid & ~paid, dtype=jnp.float32),
     }
+
+
+def among_all(uniform: Float[Array, "*draws"], count: int) -> Int[Array, "*draws"]:
+    """Draws from 0 ... count - 1, of numbers that are uniform in [0, 1)."""
+    return jnp.minimum(jnp.floor(uniform * count).astype(int), count - 1)
+
+
+def among_valid(uniform: Float[Array, "*draws"], valid: Bool[Array, " n"]) -> Int[Array, "*draws"]:
+    """Draws from the rows that are valid; of the first row, where none is."""
+    before = jnp.cumsum(valid.astype(int))  # valid rows up to each
+    number = jnp.minimum(jnp.floor(uniform * before[-1].astype(jnp.float32)).astype(int), before[-1] - 1)
+    found = jnp.searchsorted(before, number.reshape(-1), side="right").reshape(uniform.shape)
+    return jnp.where(before[-1] > 0, found, 0)
 
 
 class Replay(eqx.Module):

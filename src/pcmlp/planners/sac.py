@@ -6,7 +6,8 @@
 (paper: planning is a black box; TRPO in its experiments.) A plan imagines `streams` episodes of `length` steps with the
 policy it was given and then takes `updates` steps on batches of those. TRPO learns from where its episodes get to and
 forgets each after one step: it needs long ones, in which a model's errors add up. Here a critic carries value from one
-plan to the next, so a few steps from states that have been real will do.
+plan to the next, so a few steps from states that have been real will do. `learn` is all of that but the imagining: real
+steps will do as well.
 """
 
 import math
@@ -17,9 +18,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import optax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Key, PyTree
+from jaxtyping import Array, Float, Int, Key, PyTree
 
 from pcmlp.nets import MLP, Normaliser, descend, in_units
+from pcmlp.replay import among_all
 from pcmlp.rollout import begin, promised_return, walk
 from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Action, Box, Carry, Metrics, State, Transitions
 
@@ -109,6 +111,15 @@ class SAC(AbstractPlanner):
         # The units of where they begin, which has been real; what is imagined from there may be anywhere.
         policy = policy.at(Normaliser.fit(episodes.state[:, 0], episodes.valid[:, 0]))
         rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), episodes)
+        # Drawn for all updates at once: in the loop that would cost as much as an update.
+        chosen = among_all(jr.uniform(row_key, (self.updates, self.batch)), rows.reward.shape[0])
+        policy, metrics = self.learn(noise_key, policy, rows, chosen)
+        return policy, {"planned_reward": jnp.mean(rows.reward), **metrics}
+
+    def learn(
+        self, key: Key[Array, ""], policy: SoftActorCritic, rows: Transitions, chosen: Int[Array, "updates batch"]
+    ) -> tuple[SoftActorCritic, Metrics]:
+        """A step on each of the batches, of the rows that are `chosen` for it."""
         data = Batch(
             x=jax.vmap(policy.units)(rows.state),
             u=jax.vmap(lambda action: self.actions.where(self.actions.clip(action)))(rows.action),
@@ -116,11 +127,8 @@ class SAC(AbstractPlanner):
             next_x=jax.vmap(policy.units)(rows.next_state),
             goes_on=1.0 - rows.terminal.astype(jnp.float32),
         )
-        # Drawn for all updates at once: in the loop that would cost as much as an update.
-        count = rows.reward.shape[0]
-        chosen = jnp.floor(jr.uniform(row_key, (self.updates, self.batch)) * count).astype(int)
-        chosen = jnp.minimum(chosen, count - 1)
-        noise = jr.normal(noise_key, (self.updates, 2 * self.batch, self.actions.size))
+        updates, batch = chosen.shape
+        noise = jr.normal(key, (updates, 2 * batch, self.actions.size))
         carry, rest = eqx.partition((policy.learned, policy.targets, policy.optimiser), eqx.is_array)
 
         def step(carry, drawn):
@@ -137,9 +145,8 @@ class SAC(AbstractPlanner):
         new = eqx.tree_at(lambda p: (p.learned, p.targets, p.optimiser), policy, changed)
         new, fixed = eqx.partition(new, eqx.is_array)
         kept = jax.tree.map(lambda x, y: jnp.where(sound, x, y), new, eqx.filter(policy, eqx.is_array))
-        last = -(-self.updates // 4)
+        last = -(-updates // 4)
         return eqx.combine(kept, fixed), {
-            "planned_reward": jnp.mean(rows.reward),
             **{name: jnp.mean(values[-last:]) for name, values in metrics.items()},
             "policy_skipped": 1.0 - sound.astype(jnp.float32),
         }

@@ -3,7 +3,8 @@
     maximise over theta  E[ pi_theta(a|s) / pi_old(a|s) A(s, a) ]   subject to   E[ KL(pi_old | pi_theta) ] <= delta
 
 One update: imagined steps, their generalised advantages, the natural gradient F^-1 g by conjugate gradient on
-Fisher-vector products, a line search along it on objective and KL, and a few epochs of the value net.
+Fisher-vector products, a line search along it on objective and KL, and a few epochs of the value net. `learn` is all
+of that but the imagining: real steps will do as well.
 """
 
 import equinox as eqx
@@ -12,9 +13,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import optax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Key, PyTree
+from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from pcmlp.nets import MLP, GaussianHead, Normaliser, descend
+from pcmlp.nets import MLP, GaussianHead, Normaliser, descend, in_units
+from pcmlp.replay import among_all, among_valid
 from pcmlp.rollout import Place, begin, promised_return, walk
 from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Action, Box, Carry, Metrics, State, Transitions
 
@@ -43,6 +45,14 @@ class ActorCritic(AbstractPolicy):
 
     def deterministic(self) -> "ActorCritic":
         return eqx.tree_at(lambda p: p.noise, self, jnp.zeros_like(self.noise))
+
+    def at(self, units: Normaliser) -> "ActorCritic":
+        """The same policy and values, of states in other units; nets that have learned nothing yet are as good in the
+        new units as they are."""
+        trained = optax.tree_utils.tree_get(self.critic_state, "count") > 0
+        old = jax.tree.map(lambda x, y: jnp.where(trained, x, y), self.units, units)
+        nets = in_units(self.actor.net, old, units), in_units(self.critic, old, units), units
+        return eqx.tree_at(lambda p: (p.actor.net, p.critic, p.units), self, nets)
 
 
 class TRPO(AbstractPlanner):
@@ -106,6 +116,21 @@ class TRPO(AbstractPlanner):
         # imagine
         run = jax.vmap(lambda k, place: walk(k, mdp, policy, place, self.length))
         places, steps = run(jr.split(roll_key, self.streams), places)
+        policy, metrics = self.learn(value_key, policy, steps)
+        return policy, places, metrics
+
+    def learn(
+        self,
+        key: Key[Array, ""],
+        policy: ActorCritic,
+        steps: Transitions,
+        counted: Bool[Array, "streams length"] | None = None,
+    ) -> tuple[ActorCritic, Metrics]:
+        """One update by streams of steps of the policy, [streams, length, ...]: by those that are `counted`, or all. A
+        stream is cut where what comes next is not: there it pays what its last state is worth."""
+        if counted is not None:
+            after = jnp.concatenate([counted[:, 1:], jnp.zeros_like(counted[:, :1])], axis=1)
+            steps = eqx.tree_at(lambda t: t.last, steps, steps.last | ~after)
 
         # advantages
         value = jax.vmap(jax.vmap(lambda s: policy.critic(policy.units(s))[0]))
@@ -115,13 +140,14 @@ class TRPO(AbstractPlanner):
         target = (advantage + baseline).reshape(-1)
         rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), steps)
         weight = advantage.reshape(-1)
-        weight = (weight - jnp.mean(weight)) / (jnp.std(weight) + _TINY)
+        among = None if counted is None else counted.reshape(-1)
+        weight = (weight - mean(weight, among)) / (jnp.std(weight, where=among) + _TINY)
 
         # policy, then value net
         x = jax.vmap(policy.units)(rows.state)
         u = jax.vmap(policy.actions.where)(rows.action)
-        actor, kl, improvement = self.natural_step(policy.actor, x, u, weight)
-        critic, critic_state, loss = self.fit_value(value_key, policy, x, target)
+        actor, kl, improvement = self.natural_step(policy.actor, x, u, weight, among)
+        critic, critic_state, loss = self.fit_value(key, policy, x, target, among)
         # Asked once, not at every step, which are many and small; and only of Adam's squares of gradients, which are
         # numbers if all the rest is.
         fitted = jnp.all(jnp.isfinite(ravel_pytree(critic_state[0].nu)[0]))
@@ -130,7 +156,7 @@ class TRPO(AbstractPlanner):
         )
         policy = eqx.tree_at(lambda p: (p.actor, p.critic, p.critic_state), policy, (actor, critic, critic_state))
         metrics = {
-            "planned_reward": jnp.mean(rows.reward),
+            "planned_reward": mean(rows.reward, among),
             "kl": kl,
             "improvement": improvement,
             "value_loss": loss,
@@ -138,10 +164,15 @@ class TRPO(AbstractPlanner):
             "policy_skipped": (improvement == 0).astype(jnp.float32),
             "value_skipped": 1.0 - fitted.astype(jnp.float32),
         }
-        return policy, places, metrics
+        return policy, metrics
 
     def natural_step(
-        self, actor: GaussianHead, x: Float[Array, "n s"], u: Float[Array, "n a"], weight: Float[Array, " n"]
+        self,
+        actor: GaussianHead,
+        x: Float[Array, "n s"],
+        u: Float[Array, "n a"],
+        weight: Float[Array, " n"],
+        counted: Bool[Array, " n"] | None = None,
     ) -> tuple[GaussianHead, Float[Array, ""], Float[Array, ""]]:
         """The new actor, how far it is in KL, and what the surrogate objective gained; the old one, 0 and 0 where no
         step gains, as with advantages that are all the same or not numbers."""
@@ -154,10 +185,10 @@ class TRPO(AbstractPlanner):
             new = jax.vmap(unravel(theta))(x)
             log = jax.vmap(lambda g, a: g.log_prob(a))(new, u)
             divergence = jax.vmap(lambda g, h: g.kl(h))(old, new)
-            return jnp.mean(jnp.exp(log - old_log) * weight), jnp.mean(divergence)
+            return mean(jnp.exp(log - old_log) * weight, counted), mean(divergence, counted)
 
         (before, _), gradient = jax.value_and_grad(judge, has_aux=True)(theta)
-        fisher = self.fisher_product(theta, unravel, x[::_FISHER])
+        fisher = self.fisher_product(theta, unravel, x[::_FISHER], None if counted is None else counted[::_FISHER])
         direction = conjugate_gradient(fisher, gradient, self.conjugate_steps)
         length = jnp.sqrt(2.0 * self.kl_bound / jnp.maximum(direction @ fisher(direction), _TINY))
 
@@ -179,7 +210,9 @@ class TRPO(AbstractPlanner):
         new = jnp.where(accepted, candidate, theta)
         return unravel(new), jnp.where(accepted, distance, 0.0), jnp.where(accepted, gain, 0.0)
 
-    def fisher_product(self, theta: Float[Array, " p"], unravel, x: Float[Array, "n s"]):
+    def fisher_product(
+        self, theta: Float[Array, " p"], unravel, x: Float[Array, "n s"], counted: Bool[Array, " n"] | None = None
+    ):
         """v -> (F + damping) v with F = E[ J^T diag(1 / std^2) J ] for the means and 2 for each log std."""
 
         def outputs(theta: Float[Array, " p"]) -> tuple[Float[Array, "n a"], Float[Array, " a"]]:
@@ -190,14 +223,22 @@ class TRPO(AbstractPlanner):
         pull = jax.linear_transpose(push, theta)
 
         def product(v: Float[Array, " p"]) -> Float[Array, " p"]:
-            mean, log = push(v)
-            scaled = mean * jnp.exp(-2.0 * log_std)[None, :] / x.shape[0]
+            shift, log = push(v)
+            scaled = shift * jnp.exp(-2.0 * log_std)[None, :] / x.shape[0]
+            if counted is not None:
+                share = counted.astype(jnp.float32)
+                scaled = scaled * (share / jnp.maximum(jnp.mean(share), _TINY))[:, None]
             return pull((scaled, 2.0 * log))[0] + self.damping * v
 
         return product
 
     def fit_value(
-        self, key: Key[Array, ""], policy: ActorCritic, x: Float[Array, "n s"], target: Float[Array, " n"]
+        self,
+        key: Key[Array, ""],
+        policy: ActorCritic,
+        x: Float[Array, "n s"],
+        target: Float[Array, " n"],
+        counted: Bool[Array, " n"] | None = None,
     ) -> tuple[MLP, PyTree, Float[Array, ""]]:
         optimiser = optax.adam(self.value_rate)
         size = min(self.value_batch, x.shape[0])
@@ -205,8 +246,8 @@ class TRPO(AbstractPlanner):
 
         # paper: a new order of all steps in each epoch / here: as many draws with replacement, which need no sorting;
         # that took as long as the rest of the fit.
-        where = jr.uniform(key, (self.value_epochs * batches, size)) * x.shape[0]
-        chosen = jnp.minimum(jnp.floor(where).astype(int), x.shape[0] - 1)
+        draws = jr.uniform(key, (self.value_epochs * batches, size))
+        chosen = among_all(draws, x.shape[0]) if counted is None else among_valid(draws, counted)
         critic, rest = eqx.partition(policy.critic, eqx.is_array)
 
         def loss(critic, x, target):
@@ -221,6 +262,10 @@ class TRPO(AbstractPlanner):
         batched = x[chosen], target[chosen]  # gathered once, not at every step
         (critic, state), losses = jax.lax.scan(step, (critic, policy.critic_state), batched)
         return eqx.combine(critic, rest), state, jnp.mean(losses[-batches:])
+
+
+def mean(x: Float[Array, " n"], counted: Bool[Array, " n"] | None) -> Float[Array, ""]:
+    return jnp.mean(x) if counted is None else jnp.mean(x, where=counted)
 
 
 def advantages(

@@ -25,15 +25,19 @@ from pcmlp.framework import PCMLP
 from pcmlp.imagine import unknowns
 from pcmlp.models import KNR, DrawKnown, DrawNeural, DrawProbabilistic, DrawWithOutcome, Fitting
 from pcmlp.planners import CEM, MPPI, SAC, TRPO, Shooting, ValueIteration
+from pcmlp.runs.free import build_cover, build_free
 from pcmlp.runs.options import (
     FEATURES,
     CEMOptions,
+    CoverConfig,
     DeepConfig,
     FourierFeatures,
     FrameworkConfig,
+    FreeConfig,
     KNRModel,
     MPPIOptions,
     NeuralModel,
+    NoFeatures,
     OneHotFeatures,
     PolynomialFeatures,
     ProbabilisticModel,
@@ -67,6 +71,10 @@ _MONOMIALS = 5_000  # a covariance of more features than this is no longer a qui
 
 def build(config: RunConfig) -> tuple[Task, AbstractAlgorithm]:
     task = build_task(config)
+    if isinstance(config, FreeConfig):
+        return task, build_free(config, task)
+    if isinstance(config, CoverConfig):
+        return task, build_cover(config, task, explored(config, task), draw_features)
     return build_deep(config, task) if isinstance(config, DeepConfig) else build_framework(config, task)
 
 
@@ -102,7 +110,7 @@ def build_deep(config: DeepConfig, task: Task) -> tuple[Task, Deep]:
         raise ConfigError(f"algo={config.algo}: needs states and actions that are vectors; give another algorithm")
     planner = build_planner(config, task.world)
     algo = Deep(
-        world=without_goal(task.world) if config.reward_free and task.goal_ends else task.world,
+        world=explored(config, task),
         features=draw_features(config, states, actions),
         model=draw_model(config, task, states, actions),
         planner=RandomFirst(planner, actions) if config.algo == "pets" else planner,
@@ -156,13 +164,17 @@ def true_transition(config: DeepConfig, world: AbstractWorld) -> Callable:
     return SimulatedTransition(ROBOTS[config.task_name])
 
 
+def explored(config: DeepConfig | CoverConfig, task: Task) -> AbstractWorld:
+    return without_goal(task.world) if config.reward_free and task.goal_ends else task.world
+
+
 def without_goal(world: AbstractWorld) -> AbstractWorld:
     """The same world for whoever has no goal in it: an end that forfeits the bonus of the steps that are left would
     keep a reward-free cover away from it, and from all that lies behind. The task is judged with its end."""
     return dataclasses.replace(world, mdp=dataclasses.replace(world.mdp, terminal=never))
 
 
-def draw_features(config: DeepConfig, states: Box, actions: Box) -> DrawRandomNetwork | DrawFourier | DrawChosen:
+def draw_features(config: RunConfig, states: Box, actions: Box) -> DrawRandomNetwork | DrawFourier | DrawChosen:
     options = config.features
     if not isinstance(options, RandomNetworkFeatures | FourierFeatures):
         name = name_of(FEATURES, options)
@@ -224,6 +236,8 @@ def build_features(config: RunConfig, task: Task) -> Features:
         return _of_vectors(options, states, actions)
     if isinstance(options, RandomNetworkFeatures):
         raise ConfigError(f"features.name=random-network: {config.algo} takes a phi of its setting; give fourier")
+    if isinstance(options, NoFeatures):
+        raise ConfigError(f"features.name=none: {config.algo} has a bonus; give task, or leave it out")
     if task.features is None:
         raise ConfigError("features.name=task: the task has no phi of its own; give fourier or polynomial")
     return task.features

@@ -11,15 +11,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pcmlp.runs.options import COMMAND_LINE, GROUPS, DeepConfig, FrameworkConfig, RunConfig, name_of
+from pcmlp.runs.options import (
+    COMMAND_LINE,
+    GROUPS,
+    RECORDS,
+    CoverConfig,
+    DeepConfig,
+    FrameworkConfig,
+    FreeConfig,
+    RunConfig,
+    name_of,
+)
 from pcmlp.runs.parse import annotations, known, nearest, parse, parse_int, split_settings
 from pcmlp.runs.presets import (
     ALGORITHMS,
     DEEP_PRESETS,
     DEEP_TASKS,
+    FREE_PRESETS,
     PAPER_PRESETS,
     PLANNERS_OF,
     PRESETS,
+    REWARD_FREE,
     algorithms_for,
     any_preset,
     default_algorithm,
@@ -33,7 +45,8 @@ from pcmlp.types import ConfigError
 
 def plain_settings(record: type[RunConfig]) -> dict[str, Any]:
     """The keys of a configuration that are neither a group nor a flag, and their types."""
-    return {key: kind for key, kind in annotations(record).items() if key not in (*COMMAND_LINE, *GROUPS)}
+    elsewhere = (*COMMAND_LINE, *GROUPS, *record.absent)
+    return {key: kind for key, kind in annotations(record).items() if key not in elsewhere}
 
 
 def resolve(
@@ -54,7 +67,7 @@ def resolve(
     given = split_settings(settings)
     preset = _preset(algo, task, given)
     options = _choose("task", task, given, preset)
-    record = DeepConfig if task in DEEP_TASKS else FrameworkConfig
+    record = RECORDS.get(algo, DeepConfig if task in DEEP_TASKS else FrameworkConfig)
     return _resolve(record, options, algo, seeds, preset["steps"] if steps is None else steps, preset, given)
 
 
@@ -70,7 +83,8 @@ def _resolve_registered(
         raise ConfigError(f"task.id={given['task.id']}: not a key of --set; give it as the first argument, {PREFIX}ID")
     options = _fill("task", GymnasiumTask, given, {"task.id": name, "task.horizon": limit}).with_hash()
     preset = any_preset(algo, options.horizon, given.get("preset") == "dense")
-    return _resolve(DeepConfig, options, algo, seeds, preset["steps"] if steps is None else steps, preset, given)
+    record = RECORDS.get(algo, DeepConfig)
+    return _resolve(record, options, algo, seeds, preset["steps"] if steps is None else steps, preset, given)
 
 
 def resolve_gymnasium(
@@ -80,6 +94,10 @@ def resolve_gymnasium(
     given = _given_for_any(name, algo, settings)
     if of_task := [key for key in given if key.startswith("task.")]:
         raise ConfigError(f"{of_task[0]}={given[of_task[0]]}: {name} is no task of ours; give it beside the env")
+    if algo in RECORDS:
+        raise ConfigError(
+            f"algo={algo}: not for an agent, which is one of {' or '.join(DEEP_PRESETS)}; give one of them"
+        )
     task, preset = GymnasiumTask(name, horizon), any_preset(algo, horizon, given.get("preset") == "dense")
     config = _resolve(DeepConfig, task, algo, (seed,), steps, preset, given)
     assert isinstance(config, DeepConfig)
@@ -88,8 +106,8 @@ def resolve_gymnasium(
 
 def _given_for_any(name: str, algo: str, settings: Sequence[str]) -> dict[str, str]:
     """The settings, checked, of an environment that is not among our tasks."""
-    if algo not in DEEP_PRESETS:
-        raise ConfigError(f"algo={algo}: not made for any environment; give {' or '.join(DEEP_PRESETS)}")
+    if algo not in (any_algorithm := (*DEEP_PRESETS, *FREE_PRESETS)):
+        raise ConfigError(f"algo={algo}: not made for any environment; give {' or '.join(any_algorithm)}")
     given = split_settings(settings)
     if given.get("preset", "ours") == "paper":
         raise ConfigError(f"preset=paper: the paper has no table for {name}; leave it out")
@@ -191,6 +209,7 @@ def keys_of(groups: dict[str, Any], record: type[RunConfig]) -> list[str]:
 
 
 def _check_key(key: str, text: str, groups: dict[str, Any], record: type[RunConfig]) -> None:
+    _check_absent(key, text, record)
     keys = keys_of(groups, record)
     if key in keys:
         return
@@ -198,7 +217,7 @@ def _check_key(key: str, text: str, groups: dict[str, Any], record: type[RunConf
         flag = "the first argument" if key.startswith("task") else f"--{key}"
         raise ConfigError(f"{key}={text}: not a key of --set; give it as {flag}")
     if any(key in plain_settings(other) for other in (FrameworkConfig, DeepConfig)):
-        other = 1 if record is DeepConfig else 2
+        other = 2 if key in plain_settings(DeepConfig) else 1
         raise ConfigError(f"{key}={text}: a setting of Algorithm {other}, which is not what runs here; leave it out")
     group, _, name = key.partition(".")
     elsewhere = [other for other, options in GROUPS.get(group, {}).items() if name in annotations(options)]
@@ -208,12 +227,29 @@ def _check_key(key: str, text: str, groups: dict[str, Any], record: type[RunConf
     raise ConfigError(f"{key}={text}: unknown key; the nearest is {nearest(key, keys)}")
 
 
+def _check_absent(key: str, text: str, record: type[RunConfig]) -> None:
+    """That who has no model or bonus is not asked to set it."""
+    if record not in (FreeConfig, CoverConfig) or (key, text) in (("features.name", "none"), ("model.name", "none")):
+        return
+    if key.startswith("model."):
+        raise ConfigError(f"{key}={text}: this algorithm is model-free, so there is no model to set; leave it out")
+    if record is not FreeConfig:
+        return
+    if key == "reward_free":
+        works = " or ".join(REWARD_FREE)
+        raise ConfigError(f"{key}={text}: without a reward this algorithm learns nothing; give --algo {works}")
+    if key in record.absent or key.startswith("features."):
+        raise ConfigError(f"{key}={text}: this algorithm has no bonus, so there is nothing of it to set; leave it out")
+
+
 def to_json(config: RunConfig) -> str:
     """Whole and resolved; the keys are those of `--set`."""
     record = dataclasses.asdict(config)
     for group, names in GROUPS.items():
         record[group] = {"name": name_of(names, getattr(config, group)), **record[group]}
     record["task"].pop("id", None)  # the name has it
+    for key in config.absent:
+        del record[key]
     return json.dumps(record, indent=2) + "\n"
 
 

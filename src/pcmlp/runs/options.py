@@ -2,7 +2,7 @@
 
 import abc
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pcmlp.tasks import TASKS
 from pcmlp.tasks.registered import PREFIX, GymnasiumTask
@@ -38,6 +38,16 @@ class RandomNetworkFeatures:
     norm: float = 1.0  # the largest |phi| over the task's states
     action_weight: float = 1.0
     dims: tuple[int, ...] | None = None  # the coordinates of the state that phi looks at; none: all
+
+
+@dataclass(frozen=True)
+class NoFeatures:
+    """Of who has no bonus."""
+
+
+@dataclass(frozen=True)
+class NoModel:
+    """Of who learns from real steps alone."""
 
 
 @dataclass(frozen=True)
@@ -142,11 +152,42 @@ class SACOptions:
 
 
 @dataclass(frozen=True)
+class RealTRPOOptions:
+    """TRPO's update on real steps, with the settings of sb3-contrib."""
+
+    discount: float = 0.99
+    trace: float = 0.95  # lambda of the advantages
+    kl_bound: float = 0.01
+    damping: float = 0.1
+    conjugate_steps: int = 15
+    policy_sizes: tuple[int, ...] = (64, 64)
+    value_sizes: tuple[int, ...] = (64, 64)
+    value_rate: float = 1e-3
+    value_epochs: int = 10
+    value_batch: int = 128
+
+
+@dataclass(frozen=True)
+class RealSACOptions:
+    """SAC's updates on a replay of real steps, with the settings of stable-baselines3."""
+
+    updates_per_step: float = 1.0
+    batch: int = 256
+    discount: float = 0.99
+    rate: float = 3e-4
+    slowness: float = 0.005  # how much of the critics goes into their slow copies at every step
+    entropy: float = -1.0  # what the policy keeps, for each dimension of actions
+    sizes: tuple[int, ...] = (256, 256)
+    normed: bool = False  # layers of the critics
+
+
+@dataclass(frozen=True)
 class UniformOptions:
     pass
 
 
 FEATURES = {
+    "none": NoFeatures,
     "task": TaskFeatures,
     "one-hot": OneHotFeatures,
     "polynomial": PolynomialFeatures,
@@ -154,6 +195,7 @@ FEATURES = {
     "random-network": RandomNetworkFeatures,
 }
 MODELS = {
+    "none": NoModel,
     "task": TaskModel,
     "knr": KNRModel,
     "neural": NeuralModel,
@@ -166,6 +208,8 @@ PLANNERS = {
     "mppi": MPPIOptions,
     "trpo": TRPOOptions,
     "sac": SACOptions,
+    "real-trpo": RealTRPOOptions,
+    "real-sac": RealSACOptions,
     "uniform": UniformOptions,
 }
 GROUPS: dict[str, dict[str, type]] = {"task": TASKS, "features": FEATURES, "model": MODELS, "planner": PLANNERS}
@@ -195,6 +239,8 @@ class RunConfig(abc.ABC):
     samples_per_policy: int | None = None  # K; none: one episode
     covariance: Literal["on", "off"] = "on"
     eval_episodes: int = 100
+
+    absent: ClassVar[tuple[str, ...]] = ()  # of the fields above: what means nothing to the algorithm
 
     @property
     def task_name(self) -> str:
@@ -247,3 +293,35 @@ class DeepConfig(RunConfig):
     @property
     def steps_per_iteration(self) -> float:
         return float(self._episodes(self.samples_per_policy))
+
+
+@dataclass(frozen=True)
+class FreeConfig(RunConfig):
+    """Model-free: no model, no bonus."""
+
+    replay_size: int | None = None  # rows; none where there is no replay
+    normalise: bool = True  # states in units of all that was seen
+
+    absent: ClassVar[tuple[str, ...]] = ("bonus_scale", "ridge", "covariance")
+
+    @property
+    def steps_per_iteration(self) -> float:
+        return float(self._episodes(self.samples_per_policy))
+
+
+@dataclass(frozen=True)
+class CoverConfig(RunConfig):
+    """Model-free, with a bonus and a cover of policies (PC-PG)."""
+
+    updates: int = 4  # of the policy in an iteration
+    batch_steps: int = 2_000  # walked for each of them, in whole episodes
+    fresh: bool = False  # every iteration begins with a new policy, not with the last one
+    normalise: bool = True
+    reward_free: bool = False  # explore with no task reward
+
+    @property
+    def steps_per_iteration(self) -> float:
+        return float(self._episodes(self.samples_per_policy) + self.updates * self._episodes(self.batch_steps))
+
+
+RECORDS: dict[str, type[RunConfig]] = {"trpo": FreeConfig, "sac": FreeConfig, "pc-pg": CoverConfig}  # of an algorithm

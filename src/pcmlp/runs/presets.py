@@ -13,6 +13,9 @@ ALGORITHMS = {
     "pets-gt": "CEM in the true dynamics, which it is given: what planning alone can do; no bonus",
     "mbpo": "probabilistic ensemble and SAC on short imagined episodes from real states; no bonus (Janner et al. 2019)",
     "random": "uniform random actions in the same loop: what no exploration strategy finds",
+    "trpo": "model-free TRPO: its update on real steps, a couple of thousand at a time",
+    "sac": "model-free SAC: as many updates on a replay of real steps as steps are walked",
+    "pc-pg": "PC-PG: policy cover, bonus and natural gradient with no model, from starts that the cover walks to",
 }
 
 # Who plans, the first by default.
@@ -25,6 +28,9 @@ PLANNERS_OF = {
     "pets-gt": ("cem",),
     "mbpo": ("sac",),
     "random": ("uniform",),
+    "trpo": ("real-trpo",),
+    "sac": ("real-sac",),
+    "pc-pg": ("real-trpo",),
 }
 
 EXPERIMENTS = {
@@ -177,6 +183,24 @@ _MBPO: dict[str, Any] = {
 }
 _MBPO_ROBOTS: dict[str, Any] = {"samples_per_policy": 1_000, "rounds": 4, "planner.updates": 5_000}
 DEEP_PRESETS = {"pcmlp": _DEEP, "pcmlp-mppi": _DEEP_MPPI, "pets": _PETS, "mbpo": _MBPO, "random": _DEEP_RANDOM}
+# Model-free, with the settings of sb3-contrib and stable-baselines3 where they have them. TRPO walks whole episodes of
+# about 2,000 steps for an update; SAC walks one episode (`samples_per_policy` none) and updates as often as it stepped.
+_NO_MODEL: dict[str, Any] = {"features.name": "none", "model.name": "none", "steps": 20_000}
+_TRPO: dict[str, Any] = {**_NO_MODEL, "samples_per_policy": 2_000, "normalise": True}
+_SAC: dict[str, Any] = {**_NO_MODEL, "replay_size": 50_000, "normalise": False}
+# The features are those of Deep PC-MLP; an iteration's real steps are what a model would have imagined.
+_PC_PG: dict[str, Any] = {
+    "steps": 40_000,
+    "bonus_scale": 0.05,
+    "ridge": 1e-3,
+    "samples_per_policy": 400,
+    "features.name": "random-network",
+    "features.action_weight": 0.2,
+    "features.sizes": (128, 128),
+    "model.name": "none",
+}
+REWARD_FREE = ("pcmlp", "pcmlp-mppi", "pc-pg")  # who explores for a bonus, with a reward or without
+FREE_PRESETS = {"trpo": _TRPO, "sac": _SAC, "pc-pg": _PC_PG}
 _SMALL_TASKS = ("mountain-car", "acrobot", "pendulum", "point-umaze")  # where planning at every step takes minutes
 _OWN_TASKS = (*_SMALL_TASKS, "cart-pole")
 DEEP_TASKS = (*_OWN_TASKS, *MUJOCO_TASKS)
@@ -186,6 +210,11 @@ _BUDGET: dict[str, Any] = {
     "samples_per_policy": 4_000,
     "replay_size": 100_000,
     "eval_episodes": 20,
+}
+_FREE_BUDGET: dict[str, dict[str, Any]] = {
+    "trpo": {"steps": 200_000, "eval_episodes": 20},
+    "sac": {"steps": 200_000, "eval_episodes": 20, "replay_size": 200_000},
+    "pc-pg": {"steps": 200_000, "eval_episodes": 20, "samples_per_policy": 1_000, "batch_steps": 4_000},
 }
 # The paper's table for the dense tasks, which include pendulum, and hand-egg. It has none for the maze.
 _PAPER_DENSE: dict[str, Any] = {**_PAPER, **_BUDGET, "bonus_scale": 0.1}
@@ -235,6 +264,10 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     **{("pets", task): {**_PETS, **_PETS_ROBOTS} for task in MUJOCO_TASKS},
     **{("pets-gt", task): {**_PETS_GT, **_PETS_ROBOTS, "steps": 1_000, "eval_episodes": 1} for task in ROBOTS},
     **{("mbpo", task): {**_MBPO, **_BUDGET, **_MBPO_ROBOTS} for task in MUJOCO_TASKS},
+    **{(algo, task): preset for algo, preset in FREE_PRESETS.items() for task in _SMALL_TASKS},
+    **{
+        (algo, task): {**preset, **_FREE_BUDGET[algo]} for algo, preset in FREE_PRESETS.items() for task in MUJOCO_TASKS
+    },
     ("pcmlp-linear", "combination-lock"): _LOCK,
     ("pcmlp-linear", "low-rank"): _LOW_RANK,
     ("pcmlp-knr", "knr-lds"): _KNR,
@@ -262,6 +295,8 @@ def dense_preset(algo: str, task: str) -> dict[str, Any]:
 def any_preset(algo: str, horizon: int, dense: bool) -> dict[str, Any]:
     """Of an environment of anybody's: what it takes is not known, and an evaluation may take as long as learning. An
     iteration has an episode at least, and as many rounds for a sample as in our own tasks."""
+    if algo in FREE_PRESETS:
+        return {**FREE_PRESETS[algo], "steps": 30_000, "eval_episodes": 20}
     if dense:
         return {**_FEW_DENSE, "steps": 30_000}
     if algo == "pets":

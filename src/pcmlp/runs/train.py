@@ -66,7 +66,7 @@ def train(
         say(console, f"{out}: finished already; nothing to resume")
         return read_summary(out)
     say(console, heading(config, out, run.done))
-    for line in [*notes_of(run.algo.world), *reward_free_note(config, run.task)]:
+    for line in [*notes_of(run.algo.world, config.algo), *reward_free_note(config, run.task)]:
         say(console, line)
     if changes := run.changes():
         say(console, f"not bit for bit as it was ({', '.join(changes)})")

@@ -6,15 +6,19 @@ from typing import Any
 
 from pcmlp.runs.options import (
     CEMOptions,
+    CoverConfig,
     DeepConfig,
     FourierFeatures,
     FrameworkConfig,
+    FreeConfig,
     KNRModel,
     MPPIOptions,
     NeuralModel,
     PolynomialFeatures,
     ProbabilisticModel,
     RandomNetworkFeatures,
+    RealSACOptions,
+    RealTRPOOptions,
     RunConfig,
     SACOptions,
     TRPOOptions,
@@ -69,11 +73,27 @@ def _algorithm(config: RunConfig) -> Iterator[Check]:
         share = config.replay_starts
         yield "replay_starts", share, 0 <= share <= 1, "a share of the imagined episodes; give a number from 0 to 1"
         yield "margin", config.margin, config.margin >= 0, "give 0 or more"
+    if isinstance(config, FreeConfig | CoverConfig):
+        yield from _model_free(config)
     if isinstance(config, FrameworkConfig):
         M = config.fit_samples
         whole = f"less than one episode of {horizon} steps; give {horizon} or more, or draws=iid"
         yield "samples_per_policy", K, config.draws == "iid" or horizon <= K, whole
         yield "fit_samples", M, M is None or M >= 1, "give 1 or more, or none for the samples of every policy so far"
+
+
+def _model_free(config: FreeConfig | CoverConfig) -> Iterator[Check]:
+    K, horizon = config.samples_per_policy, config.task.horizon
+    whole = f"less than one episode of {horizon} steps; give {horizon} or more"
+    yield "samples_per_policy", K, K is not None and horizon <= K, whole
+    if isinstance(config, CoverConfig):
+        yield "updates", config.updates, config.updates >= 1, "give 1 or more"
+        yield "batch_steps", config.batch_steps, config.batch_steps >= 1, "give 1 or more"
+    elif isinstance(config.planner, RealSACOptions):
+        rows = config.replay_size
+        yield "replay_size", rows, rows is not None and rows >= horizon, f"give {horizon} (an episode) or more"
+    else:
+        yield "replay_size", config.replay_size, config.replay_size is None, "TRPO forgets its steps; leave it out"
 
 
 def _features(config: RunConfig) -> Iterator[Check]:
@@ -129,11 +149,17 @@ def _layers(sizes: tuple[int, ...]) -> bool:
 
 
 def _trpo(plan: TRPOOptions) -> Iterator[Check]:
-    for name in ("updates", "streams", "length", "conjugate_steps", "value_epochs", "value_batch"):
+    for name in ("updates", "streams", "length"):
         yield f"planner.{name}", getattr(plan, name), getattr(plan, name) >= 1, "give 1 or more"
     rows = plan.streams * plan.length
     few = f"more than the {rows} imagined steps of an update (streams x length); give at most {rows}"
     yield "planner.value_batch", plan.value_batch, plan.value_batch <= rows, few
+    yield from _trpo_update(plan)
+
+
+def _trpo_update(plan: TRPOOptions | RealTRPOOptions) -> Iterator[Check]:
+    for name in ("conjugate_steps", "value_epochs", "value_batch"):
+        yield f"planner.{name}", getattr(plan, name), getattr(plan, name) >= 1, "give 1 or more"
     for name in ("policy_sizes", "value_sizes"):
         sizes = getattr(plan, name)
         yield f"planner.{name}", _list(sizes), _layers(sizes), "give the sizes of its layers, such as 32,32"
@@ -145,8 +171,13 @@ def _trpo(plan: TRPOOptions) -> Iterator[Check]:
 
 
 def _sac(plan: SACOptions) -> Iterator[Check]:
-    for name in ("updates", "streams", "length", "batch"):
+    for name in ("updates", "streams", "length"):
         yield f"planner.{name}", getattr(plan, name), getattr(plan, name) >= 1, "give 1 or more"
+    yield from _sac_update(plan)
+
+
+def _sac_update(plan: SACOptions | RealSACOptions) -> Iterator[Check]:
+    yield "planner.batch", plan.batch, plan.batch >= 1, "give 1 or more"
     yield "planner.sizes", _list(plan.sizes), _layers(plan.sizes), "give the sizes of its layers, such as 256,256"
     yield "planner.discount", plan.discount, 0 <= plan.discount <= 1, "give a number from 0 to 1"
     yield "planner.rate", plan.rate, plan.rate > 0, "give a number above 0"
@@ -160,6 +191,12 @@ def _planner(config: RunConfig) -> Iterator[Check]:
         yield from _trpo(plan)
     if isinstance(plan, SACOptions):
         yield from _sac(plan)
+    if isinstance(plan, RealTRPOOptions):
+        yield from _trpo_update(plan)
+    if isinstance(plan, RealSACOptions):
+        yield from _sac_update(plan)
+        ratio = plan.updates_per_step
+        yield "planner.updates_per_step", ratio, 0 < ratio <= 100, "give a number above 0, up to 100"
     if not isinstance(plan, CEMOptions | MPPIOptions):
         return
     for name in ("num_plans", "particles", "warmup"):
