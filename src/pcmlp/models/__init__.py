@@ -6,14 +6,17 @@ from pcmlp.models.linear_mdp import LinearMDP
 from pcmlp.models.neural import Fitting, Neural
 from pcmlp.models.outcome import DrawWithOutcome
 from pcmlp.models.tabular import Tabular
+from pcmlp.models.thompson import DrawThompson, Thompson
 
 __all__ = [
     "KNR",
     "DrawNeural",
+    "DrawThompson",
     "DrawWithOutcome",
     "Ensemble",
     "Fitting",
     "LinearMDP",
     "Neural",
     "Tabular",
+    "Thompson",
 ]

@@ -3,7 +3,8 @@
     maximise over theta  E[ pi_theta(a|s) / pi_old(a|s) A(s, a) ]   subject to   E[ KL(pi_old | pi_theta) ] <= delta
 
 One update: imagined steps, their generalised advantages, the natural gradient F^-1 g by conjugate gradient on
-Fisher-vector products, a line search along it on objective and KL, and a few epochs of the value net.
+Fisher-vector products, a line search along it on objective and KL, and a few epochs of the value net. With `entropy`
+the objective has that much of the policy's entropy in it, beside advantages of unit spread, so that its noise lasts.
 """
 
 import equinox as eqx
@@ -61,6 +62,7 @@ class TRPO(AbstractPlanner):
     value_rate: float = 3e-3
     value_epochs: int = eqx.field(static=True, default=5)
     value_batch: int = eqx.field(static=True, default=256)
+    entropy: float = 0.0  # its weight in the objective
 
     def init(self, key: Key[Array, ""], mdp: MDP) -> ActorCritic:
         actor_key, critic_key = jr.split(key)
@@ -154,7 +156,10 @@ class TRPO(AbstractPlanner):
             new = jax.vmap(unravel(theta))(x)
             log = jax.vmap(lambda g, a: g.log_prob(a))(new, u)
             divergence = jax.vmap(lambda g, h: g.kl(h))(old, new)
-            return jnp.mean(jnp.exp(log - old_log) * weight), jnp.mean(divergence)
+            objective = jnp.mean(jnp.exp(log - old_log) * weight)
+            if self.entropy:  # not a product with 0: that would round the rest in another way
+                objective = objective + self.entropy * jnp.mean(jax.vmap(lambda g: g.entropy())(new))
+            return objective, jnp.mean(divergence)
 
         (before, _), gradient = jax.value_and_grad(judge, has_aux=True)(theta)
         fisher = self.fisher_product(theta, unravel, x[::_FISHER])

@@ -2,13 +2,17 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 import jax.random as jr
 
+from pcmlp.baselines.noise import OrnsteinUhlenbeck
 from pcmlp.baselines.random import UniformPlanner
-from pcmlp.deep import JUDGED, Deep
+from pcmlp.baselines.rnd import RND
+from pcmlp.bonus import elliptical
+from pcmlp.deep import JUDGED, Deep, as_it_is
 from pcmlp.features import (
     Chosen,
     DrawChosen,
@@ -22,7 +26,7 @@ from pcmlp.features import (
 )
 from pcmlp.framework import PCMLP
 from pcmlp.imagine import unknowns
-from pcmlp.models import KNR, DrawNeural, DrawWithOutcome, Fitting
+from pcmlp.models import KNR, DrawNeural, DrawThompson, DrawWithOutcome, Fitting
 from pcmlp.planners import CEM, MPPI, SAC, TRPO, Shooting, ValueIteration
 from pcmlp.runs.options import (
     FEATURES,
@@ -38,6 +42,7 @@ from pcmlp.runs.options import (
     RandomNetworkFeatures,
     RunConfig,
     SACOptions,
+    ThompsonModel,
     TRPOOptions,
     UniformOptions,
     ValueIterationOptions,
@@ -95,15 +100,19 @@ def build_deep(config: DeepConfig, task: Task) -> tuple[Task, Deep]:
     states, actions = task.world.states, task.world.actions
     if not (isinstance(states, Box) and isinstance(actions, Box)):
         raise ConfigError(f"algo={config.algo}: needs states and actions that are vectors; give another algorithm")
+    features = draw_features(config, states, actions)
     options = config.model
-    assert isinstance(options, NeuralModel)
-    fitting = Fitting(options.steps, options.batch, options.unroll, options.rate, options.decay, options.clip)
-    model = DrawNeural(states.size, actions.size, options.sizes, fitting, options.members)
+    if isinstance(options, ThompsonModel):
+        model = DrawThompson(states.size, actions.size, features, jnp.float32(options.ridge), options.sigma)
+    else:
+        assert isinstance(options, NeuralModel)
+        fitting = Fitting(options.steps, options.batch, options.unroll, options.rate, options.decay, options.clip)
+        model = DrawNeural(states.size, actions.size, options.sizes, fitting, options.members)
     if unknowns(task.world.mdp):
         model = DrawWithOutcome(model)
     algo = Deep(
         world=without_goal(task.world) if config.reward_free and task.goal_ends else task.world,
-        features=draw_features(config, states, actions),
+        features=features,
         model=model,
         planner=build_planner(config, task.world),
         num_iterations=config.num_iterations,
@@ -121,8 +130,17 @@ def build_deep(config: DeepConfig, task: Task) -> tuple[Task, Deep]:
         fresh=config.fresh,
         keeps_better=config.keeps_better,
         reward_free=config.reward_free and not task.for_moving,  # paper: a reward for moving stays (section 7.3)
+        novelty=build_novelty(config),
+        exploring=OrnsteinUhlenbeck(actions, jnp.float32(config.noise)) if config.noise else as_it_is,
     )
     return task, algo
+
+
+def build_novelty(config: DeepConfig) -> Callable:
+    if config.rnd_steps is None:
+        return elliptical
+    assert isinstance(config.features, RandomNetworkFeatures)
+    return RND(config.rnd_steps, sizes=config.features.sizes)  # g has the shape of f
 
 
 def without_goal(world: AbstractWorld) -> AbstractWorld:

@@ -9,6 +9,9 @@ ALGORITHMS = {
     "pcmlp-mppi": "Deep PC-MLP with random Fourier features and MPPI, which replans at every step",
     "pcmlp-linear": "PC-MLP in a finite MDP: the model is counted or chosen by likelihood, planning is value iteration",
     "pcmlp-knr": "PC-MLP in a kernelized nonlinear regulator: least squares or SGD, planning by CEM or MPPI",
+    "slbo": "SLBO: neural dynamics and TRPO in the model, no bonus; noise on actions and entropy explore",
+    "rnd": "Deep PC-MLP with random network distillation as its bonus: no covariance",
+    "lc3": "LC3: a regulator of Fourier features drawn from its posterior, MPPI in it, no bonus",
     "random": "uniform random actions in the same loop: what no exploration strategy finds",
 }
 
@@ -18,6 +21,9 @@ PLANNERS_OF = {
     "pcmlp-mppi": ("mppi",),
     "pcmlp-linear": ("value-iteration",),
     "pcmlp-knr": ("cem", "mppi"),
+    "slbo": ("trpo",),
+    "rnd": ("trpo", "sac"),
+    "lc3": ("mppi",),
     "random": ("uniform",),
 }
 
@@ -123,7 +129,38 @@ _PAPER_MPPI: dict[str, Any] = {
 }
 # Random play learns nothing, so its model is as small as can be.
 _DEEP_RANDOM: dict[str, Any] = {**_DEEP, "rounds": 1, "model.sizes": (8,), "model.steps": 1, "model.batch": 8}
-DEEP_PRESETS = {"pcmlp": _DEEP, "pcmlp-mppi": _DEEP_MPPI, "random": _DEEP_RANDOM}
+# SLBO (Luo et al. 2018), with the numbers of its release: 20 rounds for 4,000 samples, here as many for a sample.
+_SLBO: dict[str, Any] = {
+    **_DEEP,
+    "steps": 4_000,
+    "bonus_scale": 0.0,
+    "samples_per_policy": 400,
+    "rounds": 2,
+    "fresh": False,
+    "replay_starts": 0.0,
+    "bounded": False,
+    "noise": 0.3,
+    "planner.entropy": 0.005,
+    "planner.value_rate": 1e-3,
+    "planner.value_batch": 64,
+}
+_RND: dict[str, Any] = {**_DEEP, "bonus_scale": 1.0, "rnd_steps": 200}
+# LC3 (Kakade et al. 2020): the planner of pcmlp-mppi in another model, with no bonus.
+_LC3: dict[str, Any] = {
+    **{key: value for key, value in _DEEP_MPPI.items() if not key.startswith(("model.", "features."))},
+    "bonus_scale": 0.0,
+    "features.name": "fourier",
+    "features.dim": 200,
+    "model.name": "thompson",
+}
+DEEP_PRESETS = {
+    "pcmlp": _DEEP,
+    "pcmlp-mppi": _DEEP_MPPI,
+    "slbo": _SLBO,
+    "rnd": _RND,
+    "lc3": _LC3,
+    "random": _DEEP_RANDOM,
+}
 _SMALL_TASKS = ("mountain-car", "acrobot", "pendulum", "point-umaze")  # where planning at every step takes minutes
 DEEP_TASKS = (*_SMALL_TASKS, *MUJOCO_TASKS)
 # The paper's budget of samples and replay. An evaluation takes as long as learning.
@@ -170,6 +207,8 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     },
     **{("pcmlp", task): _DENSE for task in MUJOCO_TASKS},
     **{("random", task): {**_DEEP_RANDOM, **_BUDGET} for task in MUJOCO_TASKS},
+    **{("slbo", task): {**_SLBO, **_BUDGET, "rounds": 20} for task in MUJOCO_TASKS},
+    **{("rnd", task): {**_DENSE, "bonus_scale": 0.1, "rnd_steps": 2_000} for task in MUJOCO_TASKS},
     ("pcmlp-linear", "combination-lock"): _LOCK,
     ("pcmlp-linear", "low-rank"): _LOW_RANK,
     ("pcmlp-knr", "knr-lds"): _KNR,
@@ -199,7 +238,7 @@ def any_preset(algo: str, horizon: int, dense: bool) -> dict[str, Any]:
     iteration has an episode at least, and as many rounds for a sample as in our own tasks."""
     if dense:
         return {**_FEW_DENSE, "steps": 30_000}
-    rounds = {"rounds": min(max(2, horizon // 100), 20)} if algo == "pcmlp" else {}
+    rounds = {"rounds": min(max(2, horizon // 100), 20)} if algo in ("pcmlp", "rnd", "slbo") else {}
     return {**DEEP_PRESETS[algo], "steps": 30_000, "eval_episodes": 20, "keeps_better": True, **rounds}
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pcmlp.runs.options import (
+    FEATURES,
     CEMOptions,
     DeepConfig,
     FourierFeatures,
@@ -16,7 +17,9 @@ from pcmlp.runs.options import (
     RandomNetworkFeatures,
     RunConfig,
     SACOptions,
+    ThompsonModel,
     TRPOOptions,
+    name_of,
 )
 from pcmlp.types import ConfigError
 
@@ -68,11 +71,34 @@ def _algorithm(config: RunConfig) -> Iterator[Check]:
         share = config.replay_starts
         yield "replay_starts", share, 0 <= share <= 1, "a share of the imagined episodes; give a number from 0 to 1"
         yield "margin", config.margin, config.margin >= 0, "give 0 or more"
+        yield from _rivals(config)
     if isinstance(config, FrameworkConfig):
         M = config.fit_samples
         whole = f"less than one episode of {horizon} steps; give {horizon} or more, or draws=iid"
         yield "samples_per_policy", K, config.draws == "iid" or horizon <= K, whole
         yield "fit_samples", M, M is None or M >= 1, "give 1 or more, or none for the samples of every policy so far"
+
+
+def _rivals(config: DeepConfig) -> Iterator[Check]:
+    """What slbo, rnd and lc3 have in place of the parts of Deep PC-MLP."""
+    algo, steps, phi = config.algo, config.rnd_steps, config.features
+    searches = isinstance(config.planner, CEMOptions | MPPIOptions)
+    yield "noise", config.noise, 0 <= config.noise <= 10, "in units of half the action range; give 0 to 10"
+    alone = f"{algo} searches for each action, which noise would undo; leave it out"
+    yield "noise", config.noise, config.noise == 0 or not searches, alone
+    if algo == "rnd":
+        yield "rnd_steps", steps, steps is not None and 1 <= steps <= 1_000_000, "give 1 to 1000000"
+        of_net = isinstance(phi, RandomNetworkFeatures)
+        remedy = "rnd distils a random network; give random-network or leave it out"
+        yield "features.name", name_of(FEATURES, phi), of_net, remedy
+    else:
+        yield "rnd_steps", steps, steps is None, f"of algo=rnd, not of {algo}; leave it out, or give --algo rnd"
+    if algo in ("slbo", "lc3"):
+        remedy = f"{algo} has no bonus to explore for; give --algo pcmlp, rnd or pcmlp-mppi"
+        yield "reward_free", "true", not config.reward_free, remedy
+        scale = config.bonus_scale
+        remedy = f"{algo} plans for the reward alone; leave it out, or give --algo pcmlp or rnd"
+        yield "bonus_scale", scale, scale == 0, remedy
 
 
 def _features(config: RunConfig) -> Iterator[Check]:
@@ -109,6 +135,11 @@ def _model(config: RunConfig) -> Iterator[Check]:
             yield f"model.{name}", getattr(model, name), getattr(model, name) > 0, "give a number above 0"
         yield "model.decay", model.decay, model.decay >= 0, "give 0 or more"
 
+    if isinstance(model, ThompsonModel):
+        yield "model.ridge", model.ridge, 1e-6 <= model.ridge <= _LARGEST, f"give 1e-6 to {_LARGEST:g}"
+        known = model.sigma is None or 0 <= model.sigma <= _LARGEST
+        yield "model.sigma", model.sigma, known, "give 0 or more, or none for that of the residuals"
+
 
 def _list(sizes: tuple[int, ...]) -> str:
     return ",".join(map(str, sizes))
@@ -132,6 +163,7 @@ def _trpo(plan: TRPOOptions) -> Iterator[Check]:
     for name in ("kl_bound", "value_rate"):
         yield f"planner.{name}", getattr(plan, name), getattr(plan, name) > 0, "give a number above 0"
     yield "planner.damping", plan.damping, plan.damping >= 0, "give 0 or more"
+    yield "planner.entropy", plan.entropy, 0 <= plan.entropy <= _LARGEST, f"give 0 to {_LARGEST:g}"
 
 
 def _sac(plan: SACOptions) -> Iterator[Check]:
