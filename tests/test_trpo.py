@@ -203,3 +203,25 @@ def test_a_useless_direction_changes_nothing():
     for was, now in zip(jax.tree.leaves(actor), jax.tree.leaves(new), strict=True):
         np.testing.assert_array_equal(was, now)
     assert (kl, improvement) == (0.0, 0.0)
+
+
+def test_entropy_keeps_noise_where_nothing_pays():
+    """A flat reward: advantages are rounding and chance, and the entropy is all there is to gain."""
+    flat = eqx.tree_at(lambda m: m.reward, MDP_, lambda state, action, next_state: jnp.zeros(()))
+    noise = {}
+    for entropy in (0.0, 0.05):
+        planner = TRPO(STATES, ACTIONS, updates=10, streams=30, length=HORIZON, value_batch=100, entropy=entropy)
+        policy, _ = eqx.filter_jit(planner.plan)(jr.key(1), flat, PLANNER.init(jr.key(0), MDP_))
+        noise[entropy] = float(jnp.exp(policy.actor.log_std[0]))
+    assert noise[0.05] > noise[0.0] + 0.05
+
+
+def test_the_objective_has_the_entropy_in_it():
+    """With advantages of 0 it is all of the gain: the weight times the growth of log std."""
+    actor = GaussianHead.of(jr.key(0), 1, 1)
+    x, u = jr.normal(jr.key(1), (64, 1)), jr.normal(jr.key(2), (64, 1))
+    for entropy in (0.0, 0.3):
+        planner = TRPO(STATES, ACTIONS, entropy=entropy)
+        new, _, gain = planner.natural_step(actor, x, u, jnp.zeros(64))
+        np.testing.assert_allclose(gain, entropy * (new.log_std - actor.log_std)[0], atol=1e-6)
+    assert gain > 0

@@ -9,12 +9,15 @@ Cholesky factor Sigma = L L^T the quadratic form is |L^-1 phi|^2. Sigma^-1 is ne
 stage, has the square root of Sigma's condition number, and makes the bonus in a planner's inner loop one product.
 """
 
+import abc
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key
 
 from pcmlp import linalg
+from pcmlp.replay import Replay
 from pcmlp.types import Action, Features, State, Transitions
 
 
@@ -55,7 +58,16 @@ def add_moment(
     return *kept, 1.0 - good.astype(jnp.float32)
 
 
-class EllipticalBonus(eqx.Module):
+class AbstractBonus(eqx.Module):
+    """What a pair (s, a) pays for being new, by what is known of phi there."""
+
+    features: eqx.AbstractVar[Features]
+
+    @abc.abstractmethod
+    def __call__(self, state: State, action: Action) -> Float[Array, ""]: ...
+
+
+class EllipticalBonus(AbstractBonus):
     """b_n as a function of (s, a), in [0, H] at any state: one that is no number pays nothing."""
 
     features: Features
@@ -73,6 +85,19 @@ def elliptical_bonus(
     features: Features, covariance: Float[Array, "d d"], scale: float | Float[Array, ""], cap: float | int
 ) -> EllipticalBonus:
     return EllipticalBonus(features, linalg.whitener(linalg.cholesky(covariance)).T, scale, float(cap))
+
+
+def elliptical(
+    key: Key[Array, ""],
+    last: AbstractBonus | None,
+    features: Features,
+    covariance: Float[Array, "d d"],
+    replay: Replay,
+    scale: float | Float[Array, ""],
+    cap: int,
+) -> EllipticalBonus:
+    """`elliptical_bonus` as what Algorithm 2 is told of novelty: it needs neither the last bonus nor the data."""
+    return elliptical_bonus(features, covariance, scale, cap)
 
 
 def information_gain(covariance: Float[Array, "d d"], ridge: float | Float[Array, ""]) -> Float[Array, ""]:

@@ -19,9 +19,9 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int, Key, PyTree
 
-from pcmlp.bonus import EllipticalBonus, add_moment, elliptical_bonus, information_gain, second_moment
+from pcmlp.bonus import AbstractBonus, add_moment, elliptical, information_gain, second_moment
 from pcmlp.framework import example_row
-from pcmlp.imagine import BoundedBonus, as_learned, bounds, grounded, imagine, no_bonus, reward_free, widened
+from pcmlp.imagine import BoundedBonus, as_learned, bounds, expected, grounded, imagine, no_bonus, reward_free, widened
 from pcmlp.replay import Replay, numbers_only
 from pcmlp.rollout import mean_return, select
 from pcmlp.types import (
@@ -46,6 +46,10 @@ JUDGED = 16  # imagined episodes that a policy to deploy is judged by
 _FEATURES = 2**31 + 1  # folded into a seed's key, where iterations fold in their own number and evaluation 2**31
 
 
+def as_it_is(policies: AbstractPolicy) -> AbstractPolicy:
+    return policies
+
+
 class Deep(AbstractAlgorithm):
     """The inputs of Algorithm 2: an MDP and its hyperparameters (paper: the tables of appendix D)."""
 
@@ -67,6 +71,9 @@ class Deep(AbstractAlgorithm):
     fresh: bool = eqx.field(static=True, default=True)  # whether a stage plans from a new policy, not from the last one
     reward_free: bool = eqx.field(static=True, default=False)  # explore for the bonus alone
     keeps_better: bool = eqx.field(static=True, default=False)  # deploy the last one where the new is worse
+    # what a rival has in their place
+    novelty: Callable = eqx.field(default=elliptical)  # key, b_{n-1}, phi, Sigma_n, D, c, H -> b_n
+    exploring: Callable = eqx.field(default=as_it_is)  # pi_n of all seeds -> what collects
     judges_exploring: ClassVar[bool] = True
 
     @jax.ensure_compile_time_eval()  # its numbers are known, also where the shapes of a learner are asked for
@@ -99,7 +106,8 @@ class Deep(AbstractAlgorithm):
         """Iteration n of all seeds: draw, then improve."""
         assert isinstance(learner, DeepLearner)
         draw_keys = jax.vmap(lambda k: jr.fold_in(jr.fold_in(k, n), 0))(keys)
-        samples, walked = self.world.collect(draw_keys, learner.policy, self.samples_per_policy)  # line 5
+        exploring = self.exploring(learner.policy)
+        samples, walked = self.world.collect(draw_keys, exploring, self.samples_per_policy)  # line 5
         learner, metrics = _improve(keys, self.stage(), learner, samples, jnp.array(n))
         return Iteration(learner, metrics, samples, [walked])
 
@@ -132,7 +140,7 @@ class DeepLearner(AbstractLearner):
     covariance: Float[Array, "*seeds d d"]  # Sigma_n
     rounding: Float[Array, "*seeds d d"]  # what single precision has lost of it
     model: Any  # P_theta
-    bonus: EllipticalBonus  # b_n
+    bonus: AbstractBonus  # b_n
     replay: Replay  # D
     seen: Box  # the smallest box around every state so far
     env_steps: Int[Array, "*seeds"]
@@ -151,8 +159,10 @@ def start(key: Key[Array, ""], algo: Deep) -> DeepLearner:
     features = algo.features(feature_key(key), example)
     dim = features(example.state[0], example.action[0]).shape[0]
     covariance = algo.ridge * jnp.eye(dim)
-    bonus = elliptical_bonus(features, covariance, algo.bonus_scale, algo.world.mdp.horizon)
     replay = Replay.like(example, algo.replay_size)  # line 2
+    bonus = algo.novelty(
+        novelty_key(key, 0), None, features, covariance, replay, algo.bonus_scale, algo.world.mdp.horizon
+    )
     model = algo.model(model_key)  # line 3
     nowhere = jnp.full(example.state.shape[1], jnp.inf, jnp.float32)
     seen = Box(nowhere, -nowhere)
@@ -188,7 +198,9 @@ def improve(
     moment = algo.cover_weight * moment
     covariance, rounding, skipped = add_moment(learner.covariance, moment, learner.rounding)  # line 7
     replay = learner.replay.add(samples)  # line 8
-    bonus = elliptical_bonus(features, covariance, algo.bonus_scale, algo.world.mdp.horizon)  # line 10
+    bonus = algo.novelty(
+        novelty_key(key, n), learner.bonus, features, covariance, replay, algo.bonus_scale, algo.world.mdp.horizon
+    )  # line 10
     seen = widened(learner.seen, samples)
     starts = imagined_starts(start_key, algo, replay)
     # paper: the policy goes on from iteration to iteration / here: it begins anew unless asked. One that has converged
@@ -242,7 +254,7 @@ def one_round(
     model: Any,
     policy: AbstractPolicy,
     replay: Replay,
-    bonus: EllipticalBonus,
+    bonus: AbstractBonus,
     seen: Box,
     starts: Float[Array, "n s"],
 ) -> tuple[Any, AbstractPolicy, Metrics]:
@@ -281,7 +293,9 @@ def imagination(algo: Deep, model: Callable, bonus: Callable, seen: Box, starts:
     assert isinstance(states, Box)
     assert isinstance(actions, Box)
     world = as_learned(algo.world.mdp, model)
-    if bonus is not no_bonus:
+    if bonus is no_bonus:  # to get what can be got, not to find out
+        model = expected(model)
+    else:
         bonus = BoundedBonus(bonus, actions)
         world = reward_free(world) if algo.reward_free else world
     imagined = imagine(world, model, bonus)
@@ -326,6 +340,11 @@ def _added(algo: Deep, replay: Replay, samples: Transitions) -> Replay:
 def feature_key(key: Key[Array, ""]) -> Key[Array, ""]:
     """The same whenever a seed's phi is drawn."""
     return jr.fold_in(key, _FEATURES)
+
+
+def novelty_key(key: Key[Array, ""], n: Int[Array, ""] | int) -> Key[Array, ""]:
+    """Of iteration n, where drawing has 0 and a stage 1."""
+    return jr.fold_in(jr.fold_in(key, n), 2)
 
 
 def first_only(n: Int[Array, ""], new: Features, old: Features) -> Features:

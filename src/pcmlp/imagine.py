@@ -62,6 +62,12 @@ def as_learned(world: MDP, model: Callable) -> MDP:
     return MDP(world.initial, world.transition, reward, terminal, world.horizon)
 
 
+def expected(model: Callable) -> Callable:
+    """What a model holds most likely, if it is a draw from several that are likely."""
+    most_likely = getattr(model, "expected", None)
+    return model if most_likely is None else most_likely()
+
+
 class BoundedModel(eqx.Module):
     """The model between bounds: what an actuator cannot do and where nothing can be is not imagined."""
 

@@ -23,6 +23,10 @@ class Chosen(eqx.Module):
     def __call__(self, state: Float[Array, " s"], action: Float[Array, " a"]) -> Float[Array, " d"]:
         return self.features(state[jnp.array(self.dims)], action)
 
+    def inputs(self, state: Float[Array, " s"], action: Float[Array, " a"]) -> Float[Array, " n"]:
+        """What psi sees, where it is a network."""
+        return self.features.inputs(state[jnp.array(self.dims)], action)
+
 
 class DrawChosen(eqx.Module):
     """key, first samples -> phi, where psi is drawn for those coordinates alone."""

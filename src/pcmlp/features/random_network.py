@@ -80,8 +80,11 @@ class RandomNetwork(eqx.Module):
         return phi._with_norm(margin * jnp.max(jnp.where(data.valid, norms, 0.0)), norm)
 
     def __call__(self, state: Float[Array, " s"], action: Float[Array, " a"]) -> Float[Array, " d"]:
-        x = self.normaliser(jnp.concatenate([state, action]))
-        return self.scale * self.net.hidden(x, precision="highest")
+        return self.scale * self.net.hidden(self.inputs(state, action), precision="highest")
+
+    def inputs(self, state: Float[Array, " s"], action: Float[Array, " a"]) -> Float[Array, " n"]:
+        """What the network sees: (s, a) normalised."""
+        return self.normaliser(jnp.concatenate([state, action]))
 
     def _with_norm(self, largest: Float[Array, ""], norm: float) -> "RandomNetwork":
         return RandomNetwork(self.net, self.normaliser, norm / jnp.where(largest > 0, largest, 1.0))

@@ -8,12 +8,14 @@ from pcmlp.models.neural import Fitting, Neural
 from pcmlp.models.outcome import DrawWithOutcome
 from pcmlp.models.probabilistic import DrawProbabilistic, Probabilistic
 from pcmlp.models.tabular import Tabular
+from pcmlp.models.thompson import DrawThompson, Thompson
 
 __all__ = [
     "KNR",
     "DrawKnown",
     "DrawNeural",
     "DrawProbabilistic",
+    "DrawThompson",
     "DrawWithOutcome",
     "Ensemble",
     "Fitting",
@@ -22,4 +24,5 @@ __all__ = [
     "Neural",
     "Probabilistic",
     "Tabular",
+    "Thompson",
 ]

@@ -15,9 +15,11 @@ import jax.random as jr
 import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
+from pcmlp.imagine import expected
 from pcmlp.models.ensemble import DrawNeural, Ensemble
 from pcmlp.models.neural import Fitting, Neural, window_rows
 from pcmlp.models.probabilistic import DrawProbabilistic, Probabilistic
+from pcmlp.models.thompson import DrawThompson, Thompson
 from pcmlp.nets import MLP, Normaliser, descend
 from pcmlp.replay import Replay
 from pcmlp.types import Metrics, Transitions
@@ -111,9 +113,9 @@ def errors_of(
 
 
 class NeuralWithOutcome(eqx.Module):
-    """Neural dynamics, and what was not known of the world."""
+    """Neural dynamics, or others, and what was not known of the world."""
 
-    dynamics: Neural | Ensemble | Probabilistic
+    dynamics: Neural | Ensemble | Probabilistic | Thompson
     outcome: Outcome
 
     def __call__(
@@ -127,11 +129,14 @@ class NeuralWithOutcome(eqx.Module):
         outcome, errors = self.outcome.train(outcome_key, replay)
         return NeuralWithOutcome(dynamics, outcome), metrics | errors
 
+    def expected(self) -> "NeuralWithOutcome":
+        return eqx.tree_at(lambda m: m.dynamics, self, expected(self.dynamics))
+
 
 class DrawWithOutcome(eqx.Module):
     """key -> an untrained model."""
 
-    dynamics: DrawNeural | DrawProbabilistic
+    dynamics: DrawNeural | DrawProbabilistic | DrawThompson
 
     def __call__(self, key: Key[Array, ""]) -> NeuralWithOutcome:
         dynamics_key, outcome_key = jr.split(key)

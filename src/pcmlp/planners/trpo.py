@@ -4,7 +4,8 @@
 
 One update: imagined steps, their generalised advantages, the natural gradient F^-1 g by conjugate gradient on
 Fisher-vector products, a line search along it on objective and KL, and a few epochs of the value net. `learn` is all
-of that but the imagining: real steps will do as well.
+of that but the imagining: real steps will do as well. With `entropy` the objective has that much of the policy's
+entropy in it, beside advantages of unit spread, so that its noise lasts.
 """
 
 import equinox as eqx
@@ -71,6 +72,7 @@ class TRPO(AbstractPlanner):
     value_rate: float = 3e-3
     value_epochs: int = eqx.field(static=True, default=5)
     value_batch: int = eqx.field(static=True, default=256)
+    entropy: float = 0.0  # its weight in the objective
 
     def init(self, key: Key[Array, ""], mdp: MDP) -> ActorCritic:
         actor_key, critic_key = jr.split(key)
@@ -185,7 +187,10 @@ class TRPO(AbstractPlanner):
             new = jax.vmap(unravel(theta))(x)
             log = jax.vmap(lambda g, a: g.log_prob(a))(new, u)
             divergence = jax.vmap(lambda g, h: g.kl(h))(old, new)
-            return mean(jnp.exp(log - old_log) * weight, counted), mean(divergence, counted)
+            objective = mean(jnp.exp(log - old_log) * weight, counted)
+            if self.entropy:  # not a product with 0: that would round the rest in another way
+                objective = objective + self.entropy * mean(jax.vmap(lambda g: g.entropy())(new), counted)
+            return objective, mean(divergence, counted)
 
         (before, _), gradient = jax.value_and_grad(judge, has_aux=True)(theta)
         fisher = self.fisher_product(theta, unravel, x[::_FISHER], None if counted is None else counted[::_FISHER])

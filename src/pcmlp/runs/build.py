@@ -8,8 +8,11 @@ from typing import Any
 import jax.numpy as jnp
 import jax.random as jr
 
+from pcmlp.baselines.noise import OrnsteinUhlenbeck
 from pcmlp.baselines.random import RandomFirst, UniformPlanner
-from pcmlp.deep import JUDGED, Deep
+from pcmlp.baselines.rnd import RND
+from pcmlp.bonus import elliptical
+from pcmlp.deep import JUDGED, Deep, as_it_is
 from pcmlp.features import (
     Chosen,
     DrawChosen,
@@ -23,7 +26,7 @@ from pcmlp.features import (
 )
 from pcmlp.framework import PCMLP
 from pcmlp.imagine import unknowns
-from pcmlp.models import KNR, DrawKnown, DrawNeural, DrawProbabilistic, DrawWithOutcome, Fitting
+from pcmlp.models import KNR, DrawKnown, DrawNeural, DrawProbabilistic, DrawThompson, DrawWithOutcome, Fitting
 from pcmlp.planners import CEM, MPPI, SAC, TRPO, Shooting, ValueIteration
 from pcmlp.runs.free import build_cover, build_free
 from pcmlp.runs.options import (
@@ -44,6 +47,7 @@ from pcmlp.runs.options import (
     RandomNetworkFeatures,
     RunConfig,
     SACOptions,
+    ThompsonModel,
     TRPOOptions,
     UniformOptions,
     ValueIterationOptions,
@@ -66,6 +70,7 @@ from pcmlp.types import (
 )
 from pcmlp.world import JaxWorld
 
+DrawFeatures = DrawRandomNetwork | DrawFourier | DrawChosen
 _MONOMIALS = 5_000  # a covariance of more features than this is no longer a quick factorisation
 
 
@@ -109,10 +114,11 @@ def build_deep(config: DeepConfig, task: Task) -> tuple[Task, Deep]:
     if not (isinstance(states, Box) and isinstance(actions, Box)):
         raise ConfigError(f"algo={config.algo}: needs states and actions that are vectors; give another algorithm")
     planner = build_planner(config, task.world)
+    features = draw_features(config, states, actions)
     algo = Deep(
         world=explored(config, task),
-        features=draw_features(config, states, actions),
-        model=draw_model(config, task, states, actions),
+        features=features,
+        model=draw_model(config, task, features),
         planner=RandomFirst(planner, actions) if config.algo == "pets" else planner,
         num_iterations=config.num_iterations,
         samples_per_policy=config.samples_per_policy or config.task.horizon,
@@ -129,20 +135,26 @@ def build_deep(config: DeepConfig, task: Task) -> tuple[Task, Deep]:
         fresh=config.fresh,
         keeps_better=config.keeps_better,
         reward_free=config.reward_free and not task.for_moving,  # paper: a reward for moving stays (section 7.3)
+        novelty=build_novelty(config),
+        exploring=OrnsteinUhlenbeck(actions, jnp.float32(config.noise)) if config.noise else as_it_is,
     )
     return task, algo
 
 
 def draw_model(
-    config: DeepConfig, task: Task, states: Box, actions: Box
-) -> DrawNeural | DrawProbabilistic | DrawWithOutcome | DrawKnown:
-    options = config.model
+    config: DeepConfig, task: Task, features: DrawFeatures
+) -> DrawNeural | DrawProbabilistic | DrawThompson | DrawWithOutcome | DrawKnown:
+    options, states, actions = config.model, task.world.states, task.world.actions
+    assert isinstance(states, Box)
+    assert isinstance(actions, Box)
     if isinstance(options, WorldModel):
         return DrawKnown(true_transition(config, task.world))
     if isinstance(options, ProbabilisticModel):
         fitting = Fitting(options.steps, options.batch, 1, options.rate, options.decay, clip=100.0)
         elites = options.elites or options.members
         model = DrawProbabilistic(states.size, actions.size, options.sizes, fitting, options.members, elites)
+    elif isinstance(options, ThompsonModel):
+        model = DrawThompson(states.size, actions.size, features, jnp.float32(options.ridge), options.sigma)
     else:
         assert isinstance(options, NeuralModel)
         fitting = Fitting(options.steps, options.batch, options.unroll, options.rate, options.decay, options.clip)
@@ -166,6 +178,13 @@ def true_transition(config: DeepConfig, world: AbstractWorld) -> Callable:
 
 def explored(config: DeepConfig | CoverConfig, task: Task) -> AbstractWorld:
     return without_goal(task.world) if config.reward_free and task.goal_ends else task.world
+
+
+def build_novelty(config: DeepConfig) -> Callable:
+    if config.rnd_steps is None:
+        return elliptical
+    assert isinstance(config.features, RandomNetworkFeatures)
+    return RND(config.rnd_steps, sizes=config.features.sizes)  # g has the shape of f
 
 
 def without_goal(world: AbstractWorld) -> AbstractWorld:

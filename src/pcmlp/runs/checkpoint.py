@@ -25,6 +25,7 @@ from pcmlp.types import AbstractLearner, ConfigError
 _FORMAT = 3
 _KEPT = 2
 _ARRAYS, _MANIFEST = "learner.safetensors", "manifest.json"
+_LATER = {"noise": 0.0, "rnd_steps": None}
 _PARTIAL = ".partial-"  # not whole yet, or no longer
 
 
@@ -55,9 +56,19 @@ class Checkpoint:
 
 
 def fingerprint(config: RunConfig) -> str:
-    record = json.loads(to_json(config))
+    record = of_old(json.loads(to_json(config)))
     del record["steps"]
     return _sha256(json.dumps(record, sort_keys=True).encode())
+
+
+def of_old(record: dict[str, Any]) -> dict[str, Any]:
+    """A configuration's JSON without the settings that came later, where they are off: those of runs that were made
+    before. They can still be read, evaluated and resumed, because nothing of them has changed."""
+    record = {key: value for key, value in record.items() if key not in _LATER or value != _LATER[key]}
+    planner = record["planner"]
+    if planner["name"] == "trpo" and planner.get("entropy") == 0.0:
+        record["planner"] = {key: value for key, value in planner.items() if key != "entropy"}
+    return record
 
 
 def save(folder: Path, learner: AbstractLearner, facts: Facts) -> None:

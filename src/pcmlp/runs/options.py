@@ -90,6 +90,14 @@ class WorldModel:
 
 
 @dataclass(frozen=True)
+class ThompsonModel:
+    """A regulator of the features, drawn from its posterior."""
+
+    ridge: float = 0.1  # of the regression
+    sigma: float | None = None  # of the noise, in units of the differences' spread; none: that of the residuals
+
+
+@dataclass(frozen=True)
 class ValueIterationOptions:
     pass
 
@@ -135,6 +143,7 @@ class TRPOOptions:
     value_rate: float = 3e-3
     value_epochs: int = 5
     value_batch: int = 256
+    entropy: float = 0.0  # its weight in the objective
 
 
 @dataclass(frozen=True)
@@ -200,6 +209,7 @@ MODELS = {
     "knr": KNRModel,
     "neural": NeuralModel,
     "probabilistic": ProbabilisticModel,
+    "thompson": ThompsonModel,
     "world": WorldModel,
 }
 PLANNERS = {
@@ -289,6 +299,8 @@ class DeepConfig(RunConfig):
     bounded: bool = True  # whether imagined states have bounds at all
     reward_free: bool = False  # explore with no task reward
     keeps_better: bool = False  # deploy the last iteration's policy where the new one is imagined to be worse
+    noise: float = 0.0  # of the actions of real samples, Ornstein-Uhlenbeck, a step's in units of half their range
+    rnd_steps: int | None = None  # of distilling a random network in an iteration; none: the bonus is elliptical
 
     @property
     def steps_per_iteration(self) -> float:

@@ -12,6 +12,9 @@ ALGORITHMS = {
     "pets": "probabilistic ensemble and CEM, which replans at every step; no bonus (Chua et al. 2018)",
     "pets-gt": "CEM in the true dynamics, which it is given: what planning alone can do; no bonus",
     "mbpo": "probabilistic ensemble and SAC on short imagined episodes from real states; no bonus (Janner et al. 2019)",
+    "slbo": "SLBO: neural dynamics and TRPO in the model, no bonus; noise on actions and entropy explore",
+    "rnd": "Deep PC-MLP with random network distillation as its bonus: no covariance",
+    "lc3": "LC3: a regulator of Fourier features drawn from its posterior, MPPI in it, no bonus",
     "random": "uniform random actions in the same loop: what no exploration strategy finds",
     "trpo": "model-free TRPO: its update on real steps, a couple of thousand at a time",
     "sac": "model-free SAC: as many updates on a replay of real steps as steps are walked",
@@ -27,6 +30,9 @@ PLANNERS_OF = {
     "pets": ("cem",),
     "pets-gt": ("cem",),
     "mbpo": ("sac",),
+    "slbo": ("trpo",),
+    "rnd": ("trpo", "sac"),
+    "lc3": ("mppi",),
     "random": ("uniform",),
     "trpo": ("real-trpo",),
     "sac": ("real-sac",),
@@ -182,7 +188,6 @@ _MBPO: dict[str, Any] = {
     "planner.normed": False,
 }
 _MBPO_ROBOTS: dict[str, Any] = {"samples_per_policy": 1_000, "rounds": 4, "planner.updates": 5_000}
-DEEP_PRESETS = {"pcmlp": _DEEP, "pcmlp-mppi": _DEEP_MPPI, "pets": _PETS, "mbpo": _MBPO, "random": _DEEP_RANDOM}
 # Model-free, with the settings of sb3-contrib and stable-baselines3 where they have them. TRPO walks whole episodes of
 # about 2,000 steps for an update; SAC walks one episode (`samples_per_policy` none) and updates as often as it stepped.
 _NO_MODEL: dict[str, Any] = {"features.name": "none", "model.name": "none", "steps": 20_000}
@@ -201,6 +206,40 @@ _PC_PG: dict[str, Any] = {
 }
 REWARD_FREE = ("pcmlp", "pcmlp-mppi", "pc-pg")  # who explores for a bonus, with a reward or without
 FREE_PRESETS = {"trpo": _TRPO, "sac": _SAC, "pc-pg": _PC_PG}
+# SLBO (Luo et al. 2018), with the numbers of its release: 20 rounds for 4,000 samples, here as many for a sample.
+_SLBO: dict[str, Any] = {
+    **_DEEP,
+    "steps": 4_000,
+    "bonus_scale": 0.0,
+    "samples_per_policy": 400,
+    "rounds": 2,
+    "fresh": False,
+    "replay_starts": 0.0,
+    "bounded": False,
+    "noise": 0.3,
+    "planner.entropy": 0.005,
+    "planner.value_rate": 1e-3,
+    "planner.value_batch": 64,
+}
+_RND: dict[str, Any] = {**_DEEP, "bonus_scale": 1.0, "rnd_steps": 200}
+# LC3 (Kakade et al. 2020): the planner of pcmlp-mppi in another model, with no bonus.
+_LC3: dict[str, Any] = {
+    **{key: value for key, value in _DEEP_MPPI.items() if not key.startswith(("model.", "features."))},
+    "bonus_scale": 0.0,
+    "features.name": "fourier",
+    "features.dim": 200,
+    "model.name": "thompson",
+}
+DEEP_PRESETS = {
+    "pcmlp": _DEEP,
+    "pcmlp-mppi": _DEEP_MPPI,
+    "slbo": _SLBO,
+    "rnd": _RND,
+    "lc3": _LC3,
+    "pets": _PETS,
+    "mbpo": _MBPO,
+    "random": _DEEP_RANDOM,
+}
 _SMALL_TASKS = ("mountain-car", "acrobot", "pendulum", "point-umaze")  # where planning at every step takes minutes
 _OWN_TASKS = (*_SMALL_TASKS, "cart-pole")
 DEEP_TASKS = (*_OWN_TASKS, *MUJOCO_TASKS)
@@ -268,6 +307,8 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     **{
         (algo, task): {**preset, **_FREE_BUDGET[algo]} for algo, preset in FREE_PRESETS.items() for task in MUJOCO_TASKS
     },
+    **{("slbo", task): {**_SLBO, **_BUDGET, "rounds": 20} for task in MUJOCO_TASKS},
+    **{("rnd", task): {**_DENSE, "bonus_scale": 0.1, "rnd_steps": 2_000} for task in MUJOCO_TASKS},
     ("pcmlp-linear", "combination-lock"): _LOCK,
     ("pcmlp-linear", "low-rank"): _LOW_RANK,
     ("pcmlp-knr", "knr-lds"): _KNR,
@@ -304,7 +345,7 @@ def any_preset(algo: str, horizon: int, dense: bool) -> dict[str, Any]:
     if algo == "mbpo":  # 20 updates a step, whatever an episode's length
         rounds = max(1, horizon // 250)
         return {**_MBPO, "steps": 30_000, "rounds": rounds, "planner.updates": max(1, 20 * horizon // rounds)}
-    rounds = {"rounds": min(max(2, horizon // 100), 20)} if algo == "pcmlp" else {}
+    rounds = {"rounds": min(max(2, horizon // 100), 20)} if algo in ("pcmlp", "rnd", "slbo") else {}
     return {**DEEP_PRESETS[algo], "steps": 30_000, "eval_episodes": 20, "keeps_better": True, **rounds}
 
 

@@ -32,7 +32,7 @@ def check_same(config: RunConfig, run: Path) -> None:
         old = read_config(run)
     except ValueError as error:
         raise ConfigError(f"{run}/config.json: not the configuration of a run; give another --out") from error
-    changed = differences(old, json.loads(to_json(config)))
+    changed = differences(checkpoint.of_old(old), checkpoint.of_old(json.loads(to_json(config))))
     grown = list(changed) == ["steps"] and old["steps"] < config.steps
     if not changed or grown:
         return

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pcmlp.runs.options import (
+    FEATURES,
     CEMOptions,
     CoverConfig,
     DeepConfig,
@@ -21,7 +22,9 @@ from pcmlp.runs.options import (
     RealTRPOOptions,
     RunConfig,
     SACOptions,
+    ThompsonModel,
     TRPOOptions,
+    name_of,
 )
 from pcmlp.types import ConfigError
 
@@ -73,6 +76,7 @@ def _algorithm(config: RunConfig) -> Iterator[Check]:
         share = config.replay_starts
         yield "replay_starts", share, 0 <= share <= 1, "a share of the imagined episodes; give a number from 0 to 1"
         yield "margin", config.margin, config.margin >= 0, "give 0 or more"
+        yield from _rivals(config)
     if isinstance(config, FreeConfig | CoverConfig):
         yield from _model_free(config)
     if isinstance(config, FrameworkConfig):
@@ -94,6 +98,28 @@ def _model_free(config: FreeConfig | CoverConfig) -> Iterator[Check]:
         yield "replay_size", rows, rows is not None and rows >= horizon, f"give {horizon} (an episode) or more"
     else:
         yield "replay_size", config.replay_size, config.replay_size is None, "TRPO forgets its steps; leave it out"
+
+
+def _rivals(config: DeepConfig) -> Iterator[Check]:
+    """What slbo, rnd and lc3 have in place of the parts of Deep PC-MLP."""
+    algo, steps, phi = config.algo, config.rnd_steps, config.features
+    searches = isinstance(config.planner, CEMOptions | MPPIOptions)
+    yield "noise", config.noise, 0 <= config.noise <= 10, "in units of half the action range; give 0 to 10"
+    alone = f"{algo} searches for each action, which noise would undo; leave it out"
+    yield "noise", config.noise, config.noise == 0 or not searches, alone
+    if algo == "rnd":
+        yield "rnd_steps", steps, steps is not None and 1 <= steps <= 1_000_000, "give 1 to 1000000"
+        of_net = isinstance(phi, RandomNetworkFeatures)
+        remedy = "rnd distils a random network; give random-network or leave it out"
+        yield "features.name", name_of(FEATURES, phi), of_net, remedy
+    else:
+        yield "rnd_steps", steps, steps is None, f"of algo=rnd, not of {algo}; leave it out, or give --algo rnd"
+    if algo in ("slbo", "lc3"):
+        remedy = f"{algo} has no bonus to explore for; give --algo pcmlp, rnd or pcmlp-mppi"
+        yield "reward_free", "true", not config.reward_free, remedy
+        scale = config.bonus_scale
+        remedy = f"{algo} plans for the reward alone; leave it out, or give --algo pcmlp or rnd"
+        yield "bonus_scale", scale, scale == 0, remedy
 
 
 def _features(config: RunConfig) -> Iterator[Check]:
@@ -139,6 +165,11 @@ def _model(config: RunConfig) -> Iterator[Check]:
         yield "model.rate", model.rate, model.rate > 0, "give a number above 0"
         yield "model.decay", model.decay, model.decay >= 0, "give 0 or more"
 
+    if isinstance(model, ThompsonModel):
+        yield "model.ridge", model.ridge, 1e-6 <= model.ridge <= _LARGEST, f"give 1e-6 to {_LARGEST:g}"
+        known = model.sigma is None or 0 <= model.sigma <= _LARGEST
+        yield "model.sigma", model.sigma, known, "give 0 or more, or none for that of the residuals"
+
 
 def _list(sizes: tuple[int, ...]) -> str:
     return ",".join(map(str, sizes))
@@ -154,6 +185,7 @@ def _trpo(plan: TRPOOptions) -> Iterator[Check]:
     rows = plan.streams * plan.length
     few = f"more than the {rows} imagined steps of an update (streams x length); give at most {rows}"
     yield "planner.value_batch", plan.value_batch, plan.value_batch <= rows, few
+    yield "planner.entropy", plan.entropy, 0 <= plan.entropy <= _LARGEST, f"give 0 to {_LARGEST:g}"
     yield from _trpo_update(plan)
 
 
