@@ -14,7 +14,7 @@ import pytest
 from pcmlp import rollout
 from pcmlp.runs.build import build, build_model
 from pcmlp.runs.config import resolve
-from pcmlp.tasks import TASKS, Acrobot, LinearSystem, MountainCar, Pendulum
+from pcmlp.tasks import TASKS, Acrobot, CartPole, LinearSystem, MountainCar, Pendulum
 from pcmlp.types import AbstractPolicy, ConfigError
 
 MOUNTAIN_CAR, ACROBOT, PENDULUM = (options().build() for options in (MountainCar, Acrobot, Pendulum))
@@ -161,6 +161,36 @@ def test_pendulum_moves_as_gymnasium():
     expected = -(cos + 0.1 * np.abs(sin) + 0.1 * rate**2 + 0.001 * np.clip(action[:, 0], -2, 2) ** 2)
     np.testing.assert_allclose(reward, expected, atol=1e-5)
     assert not ended.any()
+
+
+def test_cart_pole_moves_pays_and_ends_as_gymnasium():
+    """Whose force is one of two: any other is set beside it."""
+    env = gymnasium.make("CartPole-v1").unwrapped
+    env.reset(seed=0)
+    rng = np.random.default_rng(0)
+    states, actions, afters, pays, ends = [], [], [], [], []
+    for _ in range(STEPS):
+        state = rng.uniform(-1, 1, 4) * [2.45, 3.0, 0.22, 3.0]
+        action = rng.uniform(-1.5, 1.5, 1).astype(np.float32)
+        env.state, env.steps_beyond_terminated = state, None
+        env.force_mag = 10.0 * float(np.clip(action[0], -1, 1))
+        after, pay, ended, _, _ = env.step(1)
+        for column, x in zip((states, actions, afters, pays, ends), (state, action, after, pay, ended), strict=True):
+            column.append(x)
+    mdp = CartPole().build().world.mdp
+    before, actions = jnp.asarray(np.array(states), jnp.float32), jnp.asarray(np.array(actions))
+    after, reward, ended = step(mdp, before, actions)
+    np.testing.assert_allclose(after, np.array(afters), atol=1e-5)
+    np.testing.assert_array_equal(reward, np.array(pays))
+    np.testing.assert_array_equal(ended, np.array(ends))
+    assert 0.05 < np.mean(ends) < 0.95
+
+
+def test_a_pole_that_is_held_up_is_a_success():
+    task = CartPole().build()
+    assert task.success_return == 195.0
+    starts = jax.vmap(task.world.mdp.initial)(jr.split(jr.key(0), 500))
+    np.testing.assert_allclose(np.abs(starts).max(axis=0), 0.05, atol=2e-3)
 
 
 def test_mountain_car_reward_and_end():

@@ -26,9 +26,9 @@ class SimulatedTransition(eqx.Module):
         shape = jax.ShapeDtypeStruct(state.shape, state.dtype)
         return jax.pure_callback(self.stepped, shape, state, action, vmap_method="broadcast_all")
 
-    def stepped(self, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    def stepped(self, states: Array | np.ndarray, actions: Array | np.ndarray) -> np.ndarray:
         """Of any batch of states, [..., s]."""
-        states, actions = np.asarray(states), np.asarray(actions)
+        states, actions = np.asarray(states), np.asarray(actions)  # what a callback is given depends on the backend
         flat = states.reshape(-1, states.shape[-1]).astype(np.float64)
         after = _stepper(self.robot)(flat, actions.reshape(-1, actions.shape[-1]).astype(np.float64))
         return after.reshape(states.shape).astype(states.dtype)
