@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from pcmlp.types import MDP, AbstractPolicy, Carry, State, Transitions
 
@@ -64,6 +64,12 @@ def first_episode(steps: Transitions) -> Transitions:
     ended = steps.terminal.astype(int)
     ended_before = jnp.cumsum(ended) - ended
     return eqx.tree_at(lambda t: t.valid, steps, steps.valid & (ended_before == 0))
+
+
+def cut_off(steps: Transitions, counted: Bool[Array, "streams length"]) -> Transitions:
+    """Streams that end where what comes next is not counted: they pay what their last state is worth."""
+    after = jnp.concatenate([counted[:, 1:], jnp.zeros_like(counted[:, :1])], axis=1)
+    return eqx.tree_at(lambda t: t.last, steps, steps.last | ~after)
 
 
 def draw(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> tuple[Transitions, Transitions]:

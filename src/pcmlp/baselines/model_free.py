@@ -109,7 +109,8 @@ def start(key: Key[Array, ""], algo: ModelFree) -> FreeLearner:
     example = example_row(algo.world)
     policy = algo.planner.init(jr.fold_in(key, 0), algo.world.mdp)
     replay = None if isinstance(algo.planner, TRPO) else Replay.like(example, algo.replay_size)
-    return FreeLearner(policy, replay, Running.nothing(example.state.shape[1]), jnp.zeros((), int))
+    seen = Running.nothing(example.state.shape[1])
+    return FreeLearner(policy=policy, replay=replay, seen=seen, env_steps=jnp.zeros((), int))
 
 
 def improve(
@@ -138,7 +139,8 @@ def improve(
         updates = max(1, round(algo.updates_per_step * samples.reward.shape[0]))
         chosen = among_valid(jr.uniform(row_key, (updates, planner.batch)), replay.data.valid)
         policy, metrics = planner.learn(noise_key, policy, replay.data, chosen)
-    return FreeLearner(policy, replay, seen, env_steps), {"sample_return": paid, **metrics, **rejected}
+    learner = FreeLearner(policy=policy, replay=replay, seen=seen, env_steps=env_steps)
+    return learner, {"sample_return": paid, **metrics, **rejected}
 
 
 _start = eqx.filter_jit(eqx.filter_vmap(start, in_axes=(0, None)))

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from pcmlp.nets import MLP, GaussianHead, Normaliser, descend, in_units
 from pcmlp.replay import among_all, among_valid
-from pcmlp.rollout import Place, begin, promised_return, walk
+from pcmlp.rollout import Place, begin, cut_off, promised_return, walk
 from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Action, Box, Carry, Metrics, State, Transitions
 
 _CANDIDATES = 10  # steps that a line search tries, each half of the one before
@@ -128,11 +128,8 @@ class TRPO(AbstractPlanner):
         steps: Transitions,
         counted: Bool[Array, "streams length"] | None = None,
     ) -> tuple[ActorCritic, Metrics]:
-        """One update by streams of steps of the policy, [streams, length, ...]: by those that are `counted`, or all. A
-        stream is cut where what comes next is not: there it pays what its last state is worth."""
-        if counted is not None:
-            after = jnp.concatenate([counted[:, 1:], jnp.zeros_like(counted[:, :1])], axis=1)
-            steps = eqx.tree_at(lambda t: t.last, steps, steps.last | ~after)
+        """One update by streams of steps of the policy, [streams, length, ...]: those that are `counted`, or all."""
+        steps = steps if counted is None else cut_off(steps, counted)
 
         # advantages
         value = jax.vmap(jax.vmap(lambda s: policy.critic(policy.units(s))[0]))
