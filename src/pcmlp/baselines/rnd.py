@@ -113,6 +113,6 @@ class RND(eqx.Module):
         return jax.lax.scan(step, (bonus.predictor, bonus.optimiser), rows)[0]
 
 
-def learned(bonus: RNDBonus) -> tuple[MLP, PyTree, Float[Array, ""], Float[Array, ""]]:
+def learned(bonus: RNDBonus) -> tuple:
     """All that changes of it."""
     return bonus.predictor, bonus.optimiser, bonus.square, bonus.times
