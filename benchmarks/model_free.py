@@ -1,6 +1,7 @@
 """Model-free TRPO and SAC beside sb3-contrib's and stable-baselines3's, on the same Gymnasium environments.
 
-    python3 -m venv SB3 && SB3/bin/pip install stable-baselines3 sb3-contrib "gymnasium[mujoco]" mujoco==3.11.0 imageio packaging
+    python3 -m venv SB3
+    SB3/bin/pip install stable-baselines3 sb3-contrib "gymnasium[mujoco]" mujoco==3.11.0 imageio packaging
     python benchmarks/model_free.py --sb3 SB3/bin/python --out benchmarks/model_free.csv
 
 Both sides have equal steps, the environment's own reward, three seeds and the settings of their presets and defaults,
