@@ -109,12 +109,8 @@ class DrawThompson(eqx.Module):
     fitting: Fitting = eqx.field(static=True, default=Fitting())  # of what else is learned, reward and end
 
     def __call__(self, key: Key[Array, ""]) -> Thompson:
-        nothing = Transitions(
-            *(jnp.zeros((1, n)) for n in (self.states, self.actions)),
-            jnp.zeros(1),
-            jnp.zeros((1, self.states)),
-            *jnp.zeros((3, 1), bool),
-        )
+        state, action, no = jnp.zeros((1, self.states)), jnp.zeros((1, self.actions)), jnp.zeros(1, bool)
+        nothing = Transitions(state, action, jnp.zeros(1), state, no, no, no)
         features = self.draw(key, nothing)
         W = jnp.zeros((features(nothing.state[0], nothing.action[0]).shape[0], self.states))
         change = Normaliser.identity(self.states)
