@@ -1,4 +1,4 @@
-"""A regulator drawn from its posterior: LC3 with Thompson sampling (Kakade et al. 2020, section 3 and its experiments).
+"""A regulator drawn from its posterior: LC3 with Thompson sampling (Kakade et al. 2020).
 
     s' = s + mean_d + std_d * W phi(s, a),          phi drawn once, differences in units of their own spread
     Sigma = sum_i phi_i phi_i^T + ridge I,          W_mean = Sigma^-1 sum_i phi_i d_i^T
