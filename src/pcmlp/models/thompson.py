@@ -1,4 +1,4 @@
-"""A regulator drawn from its posterior: LC3 with Thompson sampling (Kakade et al. 2020, section 3 and its experiments).
+"""A regulator drawn from its posterior: LC3 with Thompson sampling (Kakade et al. 2020).
 
     s' = s + mean_d + std_d * W phi(s, a),          phi drawn once, differences in units of their own spread
     Sigma = sum_i phi_i phi_i^T + ridge I,          W_mean = Sigma^-1 sum_i phi_i d_i^T
@@ -109,8 +109,8 @@ class DrawThompson(eqx.Module):
     fitting: Fitting = eqx.field(static=True, default=Fitting())  # of what else is learned, reward and end
 
     def __call__(self, key: Key[Array, ""]) -> Thompson:
-        nowhere, no = jnp.zeros((1, self.states)), jnp.zeros(1, bool)
-        nothing = Transitions(nowhere, jnp.zeros((1, self.actions)), jnp.zeros(1), nowhere, no, no, no)
+        state, action, no = jnp.zeros((1, self.states)), jnp.zeros((1, self.actions)), jnp.zeros(1, bool)
+        nothing = Transitions(state, action, jnp.zeros(1), state, no, no, no)
         features = self.draw(key, nothing)
         W = jnp.zeros((features(nothing.state[0], nothing.action[0]).shape[0], self.states))
         change = Normaliser.identity(self.states)
