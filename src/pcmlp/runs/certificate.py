@@ -15,7 +15,7 @@ from pcmlp.features import feature_dim
 from pcmlp.framework import PCMLP
 from pcmlp.models import KNR, LinearMDP, Tabular
 from pcmlp.runs.folder import Row
-from pcmlp.runs.options import RECORDS, DeepConfig, FrameworkConfig, RunConfig, TaskFeatures
+from pcmlp.runs.options import NO_BONUS, RECORDS, DeepConfig, FrameworkConfig, RunConfig, TaskFeatures
 from pcmlp.types import AbstractAlgorithm, AbstractPolicy, ConfigError, FiniteTransition, Task
 
 DELTA = 0.1  # the probability with which a bound may fail, over all iterations of a seed
@@ -48,6 +48,8 @@ def without(config: RunConfig) -> str:
         return "random plays and promises nothing; give another --algo"
     if config.algo in RECORDS:
         return f"{config.algo} has no model to promise anything by; give another --algo"
+    if config.algo in NO_BONUS:
+        return f"{config.algo} has no bonus, so that what it promises may be less than the best; give another --algo"
     if isinstance(config, DeepConfig) and config.reward_free:
         return "a reward-free run promises nothing of the reward"
     return ""

@@ -223,6 +223,13 @@ PLANNERS = {
     "uniform": UniformOptions,
 }
 GROUPS: dict[str, dict[str, type]] = {"task": TASKS, "features": FEATURES, "model": MODELS, "planner": PLANNERS}
+NO_BONUS = (
+    "slbo",
+    "lc3",
+    "pets",
+    "pets-gt",
+    "mbpo",
+)  # rivals in the loop of Algorithm 2 that plan for the reward alone
 COMMAND_LINE = ("task", "algo", "seeds", "steps")  # what has a flag of its own
 
 

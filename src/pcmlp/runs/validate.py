@@ -6,6 +6,7 @@ from typing import Any
 
 from pcmlp.runs.options import (
     FEATURES,
+    NO_BONUS,
     CEMOptions,
     CoverConfig,
     DeepConfig,
@@ -101,7 +102,7 @@ def _model_free(config: FreeConfig | CoverConfig) -> Iterator[Check]:
 
 
 def _rivals(config: DeepConfig) -> Iterator[Check]:
-    """What slbo, rnd and lc3 have in place of the parts of Deep PC-MLP."""
+    """What the rivals have in place of the parts of Deep PC-MLP, or have not."""
     algo, steps, phi = config.algo, config.rnd_steps, config.features
     searches = isinstance(config.planner, CEMOptions | MPPIOptions)
     yield "noise", config.noise, 0 <= config.noise <= 10, "in units of half the action range; give 0 to 10"
@@ -114,7 +115,7 @@ def _rivals(config: DeepConfig) -> Iterator[Check]:
         yield "features.name", name_of(FEATURES, phi), of_net, remedy
     else:
         yield "rnd_steps", steps, steps is None, f"of algo=rnd, not of {algo}; leave it out, or give --algo rnd"
-    if algo in ("slbo", "lc3"):
+    if algo in NO_BONUS:
         remedy = f"{algo} has no bonus to explore for; give --algo pcmlp, rnd or pcmlp-mppi"
         yield "reward_free", "true", not config.reward_free, remedy
         scale = config.bonus_scale
