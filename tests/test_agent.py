@@ -15,8 +15,8 @@ from safetensors.numpy import load_file, save_file
 
 from pcmlp.agent import DeepPCMLP
 from pcmlp.runs.build import build_deep
+from pcmlp.runs.run import seed_keys
 from pcmlp.runs.summary import CompileClock
-from pcmlp.runs.train import seed_keys
 from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.types import ConfigError, EnvironmentFault, Task
 

@@ -228,7 +228,7 @@ def same(here, there):
 @pytest.mark.parametrize("stop", [2, None])
 def test_saving_one_iteration_during_the_next_changes_nothing(stop, in_turn, tmp_path, tiny_trpo, monkeypatch):
     """As on an accelerator, where a stage is under way while the last iteration is evaluated and saved."""
-    monkeypatch.setattr("pcmlp.runs.train.overlaps", lambda world: True)
+    monkeypatch.setattr("pcmlp.runs.run.overlaps", lambda world: True)
     begun = []
 
     def asked():
@@ -248,7 +248,7 @@ def test_saving_one_iteration_during_the_next_changes_nothing(stop, in_turn, tmp
 def test_a_fault_during_the_next_iteration_loses_nothing_that_was_done(
     where, in_turn, tmp_path, tiny_trpo, monkeypatch
 ):
-    monkeypatch.setattr("pcmlp.runs.train.overlaps", lambda world: True)
+    monkeypatch.setattr("pcmlp.runs.run.overlaps", lambda world: True)
     config, out = longer(tiny_trpo), tmp_path / "run"
     calls, whole = [], getattr(GymnasiumWorld, where)
 

@@ -27,7 +27,8 @@ from pcmlp.runs.episodes import read
 from pcmlp.runs.folder import COLUMNS, RunFolder, read_config, read_metrics, read_summary
 from pcmlp.runs.policy import load_policies
 from pcmlp.runs.progress import LiveProgress, PlainProgress, show_progress
-from pcmlp.runs.train import Run, hopeless, train
+from pcmlp.runs.run import Run, hopeless
+from pcmlp.runs.train import train
 from pcmlp.types import Box, ConfigError, Finite, RunStopped
 
 judged = Run.judged

@@ -9,7 +9,7 @@ import jax.random as jr
 from pcmlp.bench.clock import time_of
 from pcmlp.runs.build import build
 from pcmlp.runs.config import RunConfig, resolve
-from pcmlp.runs.train import seed_keys
+from pcmlp.runs.run import seed_keys
 from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.types import ConfigError
 

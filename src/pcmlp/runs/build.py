@@ -2,22 +2,16 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 import jax.random as jr
 
 from pcmlp.baselines.noise import OrnsteinUhlenbeck
-from pcmlp.baselines.random import RandomFirst, UniformPlanner
-from pcmlp.baselines.rnd import RND
-from pcmlp.bonus import elliptical
-from pcmlp.deep import JUDGED, Deep, as_it_is
+from pcmlp.baselines.random import RandomFirst
+from pcmlp.deep import Deep, as_it_is
 from pcmlp.features import (
     Chosen,
-    DrawChosen,
-    DrawFourier,
-    DrawRandomNetwork,
     OneHot,
     Polynomial,
     check_norm,
@@ -25,41 +19,29 @@ from pcmlp.features import (
     feature_dim,
 )
 from pcmlp.framework import PCMLP
-from pcmlp.imagine import unknowns
-from pcmlp.models import KNR, DrawKnown, DrawNeural, DrawProbabilistic, DrawThompson, DrawWithOutcome, Fitting
-from pcmlp.planners import CEM, MPPI, SAC, TRPO, Shooting, ValueIteration
+from pcmlp.models import KNR
+from pcmlp.runs.draws import draw_features, draw_fourier, draw_model, draw_novelty
 from pcmlp.runs.free import build_cover, build_free
 from pcmlp.runs.options import (
     FEATURES,
-    CEMOptions,
     CoverConfig,
     DeepConfig,
     FourierFeatures,
     FrameworkConfig,
     FreeConfig,
     KNRModel,
-    MPPIOptions,
-    NeuralModel,
     NoFeatures,
     OneHotFeatures,
     PolynomialFeatures,
-    ProbabilisticModel,
     RandomNetworkFeatures,
     RunConfig,
-    SACOptions,
-    ThompsonModel,
-    TRPOOptions,
-    UniformOptions,
-    ValueIterationOptions,
-    WorldModel,
     name_of,
 )
+from pcmlp.runs.plans import build_planner
 from pcmlp.tasks import TASKS, gymnasium_classic
-from pcmlp.tasks.mujoco import ROBOTS
 from pcmlp.types import (
     AbstractAlgorithm,
     AbstractModel,
-    AbstractPlanner,
     AbstractWorld,
     Box,
     ConfigError,
@@ -68,9 +50,7 @@ from pcmlp.types import (
     Task,
     never,
 )
-from pcmlp.world import JaxWorld
 
-DrawFeatures = DrawRandomNetwork | DrawFourier | DrawChosen
 _MONOMIALS = 5_000  # a covariance of more features than this is no longer a quick factorisation
 
 
@@ -79,7 +59,7 @@ def build(config: RunConfig) -> tuple[Task, AbstractAlgorithm]:
     if isinstance(config, FreeConfig):
         return task, build_free(config, task)
     if isinstance(config, CoverConfig):
-        return task, build_cover(config, task, explored(config, task), draw_features)
+        return task, build_cover(config, task, explored(config, task))
     return build_deep(config, task) if isinstance(config, DeepConfig) else build_framework(config, task)
 
 
@@ -135,88 +115,20 @@ def build_deep(config: DeepConfig, task: Task) -> tuple[Task, Deep]:
         fresh=config.fresh,
         keeps_better=config.keeps_better,
         reward_free=config.reward_free and not task.for_moving,  # paper: a reward for moving stays (section 7.3)
-        novelty=build_novelty(config),
+        novelty=draw_novelty(config),
         exploring=OrnsteinUhlenbeck(actions, jnp.float32(config.noise)) if config.noise else as_it_is,
     )
     return task, algo
-
-
-def draw_model(
-    config: DeepConfig, task: Task, features: DrawFeatures
-) -> DrawNeural | DrawProbabilistic | DrawThompson | DrawWithOutcome | DrawKnown:
-    options, states, actions = config.model, task.world.states, task.world.actions
-    assert isinstance(states, Box)
-    assert isinstance(actions, Box)
-    if isinstance(options, WorldModel):
-        return DrawKnown(true_transition(config, task.world))
-    if isinstance(options, ProbabilisticModel):
-        fitting = Fitting(options.steps, options.batch, 1, options.rate, options.decay, clip=100.0)
-        elites = options.elites or options.members
-        model = DrawProbabilistic(states.size, actions.size, options.sizes, fitting, options.members, elites)
-    elif isinstance(options, ThompsonModel):
-        model = DrawThompson(states.size, actions.size, features, jnp.float32(options.ridge), options.sigma)
-    else:
-        assert isinstance(options, NeuralModel)
-        fitting = Fitting(options.steps, options.batch, options.unroll, options.rate, options.decay, options.clip)
-        model = DrawNeural(states.size, actions.size, options.sizes, fitting, options.members)
-    return DrawWithOutcome(model) if unknowns(task.world.mdp) else model
-
-
-def true_transition(config: DeepConfig, world: AbstractWorld) -> Callable:
-    """P*, for whoever may plan in it."""
-    if isinstance(world, JaxWorld):
-        return world.mdp.transition
-    if config.task_name not in ROBOTS:
-        raise ConfigError(
-            f"algo={config.algo}: plans in true dynamics, which nobody can enter from a state of this simulator; "
-            "leave out task.simulator, choose another task, or give --algo pets"
-        )
-    from pcmlp.tasks.mujoco.transition import SimulatedTransition  # MuJoCo is an extra
-
-    return SimulatedTransition(ROBOTS[config.task_name])
 
 
 def explored(config: DeepConfig | CoverConfig, task: Task) -> AbstractWorld:
     return without_goal(task.world) if config.reward_free and task.goal_ends else task.world
 
 
-def build_novelty(config: DeepConfig) -> Callable:
-    if config.rnd_steps is None:
-        return elliptical
-    assert isinstance(config.features, RandomNetworkFeatures)
-    return RND(config.rnd_steps, sizes=config.features.sizes)  # g has the shape of f
-
-
 def without_goal(world: AbstractWorld) -> AbstractWorld:
     """The same world for whoever has no goal in it: an end that forfeits the bonus of the steps that are left would
     keep a reward-free cover away from it, and from all that lies behind. The task is judged with its end."""
     return dataclasses.replace(world, mdp=dataclasses.replace(world.mdp, terminal=never))
-
-
-def draw_features(config: RunConfig, states: Box, actions: Box) -> DrawRandomNetwork | DrawFourier | DrawChosen:
-    options = config.features
-    if not isinstance(options, RandomNetworkFeatures | FourierFeatures):
-        name = name_of(FEATURES, options)
-        raise ConfigError(f"features.name={name}: {config.algo} draws its own; give random-network or fourier")
-    if options.dims is None:
-        return _draw(options, states, actions)
-    return DrawChosen(_draw(options, chosen_box(states, options.dims), actions), options.dims)
-
-
-def _draw(
-    options: RandomNetworkFeatures | FourierFeatures, states: Box, actions: Box
-) -> DrawRandomNetwork | DrawFourier:
-    if isinstance(options, FourierFeatures):
-        return _draw_fourier(options, states, actions)
-    return DrawRandomNetwork.of(
-        states, actions, sizes=options.sizes, norm=options.norm, action_weight=options.action_weight
-    )
-
-
-def _draw_fourier(options: FourierFeatures, states: Box, actions: Box) -> DrawFourier:
-    return DrawFourier.of(
-        states, actions, dim=options.dim, bandwidth=options.bandwidth, action_weight=options.action_weight
-    )
 
 
 def build_task(config: RunConfig) -> Task:
@@ -269,8 +181,8 @@ def _of_vectors(options: PolynomialFeatures | FourierFeatures, states: Box, acti
             raise ConfigError(f"features.degree={options.degree}: {count} monomials; give a lower degree")
         return Polynomial.of(states, actions, degree=options.degree, scale=options.scale)
     if options.dims is None:
-        return _draw_fourier(options, states, actions).over_boxes(jr.key(0))
-    draw = _draw_fourier(options, chosen_box(states, options.dims), actions)
+        return draw_fourier(options, states, actions).over_boxes(jr.key(0))
+    draw = draw_fourier(options, chosen_box(states, options.dims), actions)
     return Chosen(draw.over_boxes(jr.key(0)), options.dims)
 
 
@@ -290,61 +202,4 @@ def build_model(config: RunConfig, task: Task, features: Features) -> AbstractMo
     return KNR(fresh.W, features, model.sigma, radius, options.method)
 
 
-def build_planner(config: RunConfig, world: AbstractWorld) -> AbstractPlanner:
-    options, actions = config.planner, world.actions
-    if isinstance(options, ValueIterationOptions):
-        return ValueIteration()
-    if isinstance(options, UniformOptions):
-        return UniformPlanner(actions)
-    assert isinstance(actions, Box)
-    assert isinstance(world.states, Box)
-    if isinstance(options, TRPOOptions):
-        return TRPO(world.states, actions, **vars(options))
-    if isinstance(options, SACOptions):
-        return SAC(world.states, actions, **vars(options))
-    length = options.plan_length or config.task.horizon
-    if isinstance(options, CEMOptions):
-        shooter = CEM(
-            actions,
-            num_plans=options.num_plans,
-            plan_length=length,
-            iterations=options.iterations,
-            elites=options.elites,
-            noise_std=options.noise_std,
-            correlation=options.correlation,
-            particles=options.particles,
-        )
-    else:
-        shooter = MPPI(
-            actions,
-            num_plans=options.num_plans,
-            plan_length=length,
-            temperature=options.temperature,
-            noise_cov=options.noise_cov,
-            correlation=options.correlation,
-            least_noise=options.least_noise,
-            particles=options.particles,
-        )
-    # Without optimism a promise bounds nothing, and its imagined episodes are the dearest part of these two.
-    promises = config.algo not in ("pets", "pets-gt")
-    return Shooting(shooter, warmup=options.warmup, restarts=options.restarts, promises=promises)
-
-
-def imagined_steps(config: RunConfig) -> tuple[int, int]:
-    """Imagined steps for each real action and for the planning of an iteration; 0 where planning takes no samples."""
-    options = config.planner
-    plans = config.rounds + 1 if isinstance(config, DeepConfig) else 1  # and one for the policy to deploy
-    judged = 2 * JUDGED * config.task.horizon if isinstance(config, DeepConfig) and config.keeps_better else 0
-    if isinstance(options, TRPOOptions):
-        return 0, plans * options.updates * options.streams * options.length + judged
-    if isinstance(options, SACOptions):
-        return 0, plans * options.streams * options.length + judged
-    if not isinstance(options, CEMOptions | MPPIOptions):
-        return 0, 0
-    rounds = options.iterations if isinstance(options, CEMOptions) else 1
-    refinement = rounds * options.num_plans * options.particles * (options.plan_length or config.task.horizon)
-    starts = 2 + options.restarts  # the last plan, doing nothing, and random ones are refined
-    return refinement, plans * starts * options.warmup * refinement
-
-
-__all__ = ["build", "build_task", "imagined_steps"]
+__all__ = ["build", "build_task"]

@@ -1,12 +1,11 @@
 """A configuration into the inputs of a model-free method."""
 
-from collections.abc import Callable
-
 import jax.numpy as jnp
 
 from pcmlp.baselines.model_free import ModelFree
 from pcmlp.baselines.pc_pg import PCPG
 from pcmlp.planners import SAC, TRPO
+from pcmlp.runs.draws import draw_features
 from pcmlp.runs.options import CoverConfig, FreeConfig, RealSACOptions, RealTRPOOptions
 from pcmlp.types import AbstractWorld, Box, ConfigError, Task
 
@@ -34,7 +33,7 @@ def build_free(config: FreeConfig, task: Task) -> ModelFree:
     )
 
 
-def build_cover(config: CoverConfig, task: Task, world: AbstractWorld, draw_features: Callable) -> PCPG:
+def build_cover(config: CoverConfig, task: Task, world: AbstractWorld) -> PCPG:
     """PC-PG in a world of the task, which draws its features for each seed."""
     states, actions = vectors(config, task)
     assert isinstance(config.planner, RealTRPOOptions)

@@ -30,8 +30,8 @@ from pcmlp.runs.options import DeepConfig, SACOptions
 from pcmlp.runs.policy import check_trusted, save_policies
 from pcmlp.runs.presets import DEEP_PRESETS
 from pcmlp.runs.resume import left_off
+from pcmlp.runs.run import seed_keys
 from pcmlp.runs.summary import device, versions
-from pcmlp.runs.train import seed_keys
 from pcmlp.tasks.checks import Samples
 from pcmlp.types import AbstractPolicy, ConfigError, RunStopped, Task
 

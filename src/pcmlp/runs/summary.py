@@ -10,9 +10,9 @@ from typing import Any
 import jax
 import jax.monitoring
 
-from pcmlp.runs.build import imagined_steps
 from pcmlp.runs.config import RunConfig
 from pcmlp.runs.folder import Row
+from pcmlp.runs.plans import imagined_steps
 
 _SUCCESS = 0.95
 _PACKAGES = ("jax", "jaxlib", "equinox", "numpy", "pcmlp")
