@@ -54,6 +54,19 @@ def test_mean_and_noise_are_those_of_the_world(fitted, place):
     np.testing.assert_allclose(after.std(axis=0), NOISE, rtol=0.3)
 
 
+def test_a_member_whose_fit_was_undone_keeps_its_units(fitted):
+    """Those of one member doubled, its net's outputs being the same: its steps are twice as long, the others' not."""
+    model, _ = fitted
+    change = jax.tree.map(lambda x: x.at[1].mul(2.0), model.members.change)
+    mixed = eqx.tree_at(lambda m: m.members.change, model, change)
+    state, action = jnp.array([0.5, -0.7]), jnp.array([0.3])
+    moves = [np.asarray(sampled(m, jr.key(3), state, action, 400)) - np.asarray(state) for m in (model, mixed)]
+    ratio = moves[1] / moves[0]
+    one, two = np.isclose(ratio, 1.0, rtol=1e-3).all(axis=1), np.isclose(ratio, 2.0, rtol=1e-3).all(axis=1)
+    assert (one | two).all()
+    assert 100 < two.sum() < 300  # one of two elites
+
+
 def test_metrics_say_what_is_left_is_noise(fitted):
     model, metrics = fitted
     change = np.asarray(model.members.change.std[0])

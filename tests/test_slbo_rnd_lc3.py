@@ -18,10 +18,11 @@ from pcmlp.models import DrawThompson
 from pcmlp.planners import TRPO
 from pcmlp.runs import checkpoint
 from pcmlp.runs.build import build
+from pcmlp.runs.certificate import without
 from pcmlp.runs.config import resolve, to_json
 from pcmlp.runs.folder import read_metrics
-from pcmlp.runs.options import MPPIOptions
-from pcmlp.runs.plan import MODELLED
+from pcmlp.runs.options import NO_BONUS, MPPIOptions
+from pcmlp.runs.plan import MODELLED, usual_rounds
 from pcmlp.runs.presets import DEEP_PRESETS, PRESETS, any_preset
 from pcmlp.runs.resume import check_same
 from pcmlp.runs.train import train
@@ -66,7 +67,7 @@ def crash_at(patch, iteration):
     patch.setattr(Deep, "iterate", dies)
 
 
-@pytest.mark.parametrize("algo", RIVALS)
+@pytest.mark.parametrize("algo", ["rnd", *(pytest.param(algo, marks=pytest.mark.slow) for algo in ("slbo", "lc3"))])
 def test_a_run_resumes_bit_for_bit(algo, tmp_path):
     config = resolve(CAR, algo, (100, 101), 60, TINY[algo])
     run(config, tmp_path / "whole")
@@ -123,8 +124,19 @@ def test_robots_and_anybodys_environment_have_presets():
     for algo in RIVALS:
         assert algo in DEEP_PRESETS
         assert algo in MODELLED
-    assert any_preset("slbo", 1000, dense=False)["rounds"] == 10
+    assert any_preset("slbo", 1000, dense=False)["rounds"] == 5  # as in its own preset: 20 for 4,000
+    assert not any_preset("rnd", 1000, dense=False)["keeps_better"]  # ours alone
+    assert any_preset("pcmlp", 1000, dense=False)["keeps_better"]
     assert isinstance(resolve("gym:Pendulum-v1", "lc3").planner, MPPIOptions)
+
+
+def test_who_has_no_bonus_has_no_certificate_and_a_plan_of_mbpo_is_no_longer_than_ours():
+    for algo in (*NO_BONUS, "random"):
+        assert without(resolve(CAR, algo)), algo
+    assert not without(resolve(CAR, "rnd"))
+    assert usual_rounds(resolve("half-cheetah", "pcmlp")) == 100
+    assert usual_rounds(resolve("half-cheetah", "mbpo")) == 4
+    assert usual_rounds(resolve(CAR, "pcmlp")) == 5
 
 
 @pytest.mark.bad_input
@@ -143,8 +155,13 @@ def test_robots_and_anybodys_environment_have_presets():
         ("rnd", "rnd_steps=none", "rnd_steps=None: give 1 to"),
         ("rnd", "features.name=fourier", "features.name=fourier: rnd distils a random network; give random-network"),
         ("pcmlp", "rnd_steps=5", "rnd_steps=5: of algo=rnd, not of pcmlp; leave it out, or give --algo rnd"),
-        ("lc3", "features.name=task", "features.name=task: lc3 draws its own; give random-network or fourier"),
-        ("lc3", "features.name=one-hot", "features.name=one-hot: lc3 draws its own; give random-network or fourier"),
+        ("lc3", "features.name=task", "features.name=task: lc3 is a regulator of Fourier features; give fourier"),
+        ("lc3", "features.name=one-hot", "features.name=one-hot: lc3 is a regulator of Fourier features; give fourier"),
+        ("lc3", "features.name=random-network", "features.name=random-network: lc3 is a regulator of Fourier"),
+        ("random", "noise=0.1", "noise=0.1: random play is nothing but noise; leave it out"),
+        ("pcmlp", "batch_steps=10", "batch_steps=10: a setting of algorithms with no model"),
+        ("mbpo", "reward_free=true", "reward_free=true: mbpo has no bonus to explore for"),
+        ("pets", "bonus_scale=1", "bonus_scale=1.0: pets plans for the reward alone"),
         ("lc3", "model.ridge=0", "model.ridge=0.0: give 1e-6 to"),
         ("lc3", "model.sigma=-1", "model.sigma=-1.0: give 0 or more, or none"),
         ("lc3", "model.name=neural", "model.name=neural: this algorithm and task are for thompson; leave it out"),

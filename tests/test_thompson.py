@@ -41,14 +41,15 @@ def fitted():
 
 @pytest.fixture(scope="module")
 def regression(fitted):
-    """By numpy, in double precision: W_mean, Sigma and the residuals' root mean square."""
+    """By numpy, in double precision: W_mean, Sigma and the spread of the noise, for the rows that are free of the fit."""
     valid = np.asarray(DATA.valid)
     phi = np.asarray(jax.vmap(fitted[0].features)(DATA.state, DATA.action), np.float64)[valid]
     change = np.asarray(DATA.next_state - DATA.state, np.float64)[valid]
     target = (change - change.mean(axis=0)) / change.std(axis=0)
     sigma = phi.T @ phi + RIDGE * np.eye(DIM)
     W = np.linalg.solve(sigma, phi.T @ target)
-    return W, sigma, np.sqrt(np.mean((phi @ W - target) ** 2))
+    free = (len(target) - DIM) * target.shape[1]
+    return W, sigma, np.sqrt(np.sum((phi @ W - target) ** 2) / free)
 
 
 def test_the_mean_is_ridge_regression(fitted, regression):

@@ -175,6 +175,8 @@ def test_the_return_is_of_first_episodes():
     one = steps_of([0] * 4, [1.0, 2.0, 4.0, 8.0], [0, 1, 0, 0], [0, 1, 0, 1], [1, 1, 1, 1])
     rows = jax.tree.map(lambda x: jnp.concatenate([x[0], x[0]]), one)
     assert mean_first_return(rows, 4) == 3.0
+    spoilt = jax.tree.map(lambda x: jnp.concatenate([x, jnp.zeros_like(x[:4])]), rows)  # a stream of padding
+    assert mean_first_return(spoilt, 4) == 3.0
 
 
 class Corridor(gymnasium.Env):
@@ -252,8 +254,8 @@ def test_robots_have_presets(task):
         ("sac", "bonus_scale=1", "no bonus"),
         ("sac", "features.name=fourier", "no bonus"),
         ("sac", "features.dim=10", "no bonus"),
-        ("trpo", "reward_free=true", "pcmlp or pcmlp-mppi or pc-pg"),
-        ("sac", "reward_free=true", "pcmlp or pcmlp-mppi or pc-pg"),
+        ("trpo", "reward_free=true", "pcmlp or pcmlp-mppi or rnd or pc-pg"),
+        ("sac", "reward_free=true", "pcmlp or pcmlp-mppi or rnd or pc-pg"),
         ("trpo", "rounds=2", "Algorithm 2"),
         ("trpo", "draws=iid", "Algorithm 1"),
         ("trpo", "planner.streams=3", "no streams"),

@@ -135,6 +135,7 @@ def widths(scale):
     return np.ptp(np.asarray(samples.state)[:, :, 0], axis=1)
 
 
+@pytest.mark.slow
 def test_it_is_the_bonus_that_leaves_the_valley():
     """Without one there is nothing to learn from, and noise alone stays near the middle."""
     assert np.min(widths(0.05)) > 1.25 * np.max(widths(0.0))

@@ -172,7 +172,9 @@ def in_streams(samples: Transitions, horizon: int) -> Transitions:
 def mean_first_return(samples: Transitions, horizon: int) -> Float[Array, ""]:
     """Of the first episode of each stream; what comes after it was cut short and tells nothing of a return."""
     first = jax.vmap(first_episode)(in_streams(samples, horizon))
-    return jnp.mean(jnp.sum(jnp.where(first.valid, first.reward, 0.0), axis=1))
+    there = jnp.any(first.valid, axis=1)  # what a simulator spoilt is no return of 0
+    returns = jnp.sum(jnp.where(first.valid, first.reward, 0.0), axis=1)
+    return jnp.sum(returns) / jnp.maximum(jnp.sum(there, dtype=jnp.float32), 1.0)
 
 
 def check_vectors(world: AbstractWorld) -> None:

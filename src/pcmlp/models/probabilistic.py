@@ -8,8 +8,9 @@ Each member is fitted to a bootstrap of the replay: every row counts Poisson(1) 
 is in v; what is not known for want of data is in how the members differ. A rollout that draws a member at every step is
 the paper's TS1; one that stays with a member (`member`) its TS-infinity.
 
-The rows that a member was not given, about e^-1 of them, tell its error: `model_error` is of those, in the units of
-`Neural`'s. Members are sorted by it, so that the first `elites` are the best (MBPO uses 5 of 7).
+The rows that a member's last bootstrap left out, about e^-1 of them, tell its error: `model_error` is of those, in the
+units of `Neural`'s. Most were in an earlier one, so it flatters all members alike. They are sorted by it, so that the
+first `elites` are the best (MBPO uses 5 of 7).
 
 paper: so many epochs / here: `fitting.steps`, so that one program serves all iterations.
 """
@@ -146,8 +147,10 @@ class Probabilistic(AbstractModel):
         chosen = jr.randint(member_key, (), 0, self.elites)
         predicting = jax.tree.map(lambda x: x[: self.elites], self.members)
         each = jax.vmap(lambda model: model.gaussian(state, action))(predicting)
-        gaussian = jax.tree.map(lambda x: x[chosen], each)
-        return self.member(0).moved(state, gaussian.sample(noise_key))  # all have the same units
+        # With its units, which are not the others' where a fit was undone.
+        gaussian, inputs, change = jax.tree.map(lambda x: x[chosen], (each, predicting.inputs, predicting.change))
+        chosen_one = eqx.tree_at(lambda m: (m.inputs, m.change), self.member(0), (inputs, change))
+        return chosen_one.moved(state, gaussian.sample(noise_key))
 
     def fit(self, key: Key[Array, ""], data: Transitions) -> tuple["Probabilistic", Metrics]:
         data, rejected = numbers_only(data)

@@ -69,9 +69,9 @@ class Thompson(AbstractModel):
         rows = jnp.maximum(jnp.sum(data.valid, dtype=jnp.float32), 1.0)
 
         mean, root = posterior(phi, target, jnp.maximum(self.ridge, _ROUNDING * rows))
-        residual = jnp.sqrt(
-            jnp.sum((jnp.matmul(phi, mean, precision="highest") - target) ** 2) / (rows * mean.shape[1])
-        )
+        error = jnp.sum((jnp.matmul(phi, mean, precision="highest") - target) ** 2)
+        free = jnp.maximum(rows - mean.shape[0], 1.0)  # rows that the fit cannot bend to
+        residual = jnp.sqrt(error / (free * mean.shape[1]))
         sigma = residual if self.sigma is None else jnp.asarray(self.sigma)
         W = mean + sigma * jnp.matmul(root, jr.normal(key, mean.shape), precision="highest")
 

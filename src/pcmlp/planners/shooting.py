@@ -152,7 +152,6 @@ class Shooting(AbstractPlanner):
     shooter: AbstractShooter
     warmup: int = eqx.field(static=True, default=10)
     restarts: int = eqx.field(static=True, default=0)
-    promises: bool = eqx.field(static=True, default=True)  # whether `promise` is worth its imagined episodes
 
     def init(self, key: Key[Array, ""], mdp: MDP) -> ShootingPolicy:
         shooter = self.shooter
@@ -176,4 +175,4 @@ class Shooting(AbstractPlanner):
 
     def promise(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Float[Array, ""] | None:
         """Of replanning at every step, as in the world: a plan that is not mended loses half of its value to noise."""
-        return promised_return(key, mdp, policy) if self.promises else None
+        return promised_return(key, mdp, policy)

@@ -99,7 +99,7 @@ def build_deep(config: DeepConfig, task: Task) -> tuple[Task, Deep]:
         world=explored(config, task),
         features=features,
         model=draw_model(config, task, features),
-        planner=RandomFirst(planner, actions) if config.algo == "pets" else planner,
+        planner=RandomFirst(planner, actions) if config.algo in ("pets", "lc3") else planner,
         num_iterations=config.num_iterations,
         samples_per_policy=config.samples_per_policy or config.task.horizon,
         replay_size=config.replay_size,

@@ -216,6 +216,8 @@ def _check_key(key: str, text: str, groups: dict[str, Any], record: type[RunConf
     if key in COMMAND_LINE or key == "task.name":
         flag = "the first argument" if key.startswith("task") else f"--{key}"
         raise ConfigError(f"{key}={text}: not a key of --set; give it as {flag}")
+    if key not in plain_settings(DeepConfig) and any(key in plain_settings(o) for o in (FreeConfig, CoverConfig)):
+        raise ConfigError(f"{key}={text}: a setting of algorithms with no model, trpo, sac and pc-pg; leave it out")
     if any(key in plain_settings(other) for other in (FrameworkConfig, DeepConfig)):
         other = 2 if key in plain_settings(DeepConfig) else 1
         raise ConfigError(f"{key}={text}: a setting of Algorithm {other}, which is not what runs here; leave it out")

@@ -108,8 +108,9 @@ def collected(learned: Learned) -> Samples:
 
 
 def usual_rounds(config: RunConfig) -> int:
-    """A round of SAC is two hundred small steps, one of TRPO forty large ones."""
-    return 100 if isinstance(config.planner, SACOptions) else 5
+    """Twenty thousand of SAC's small steps, which ours takes two hundred of in a round and MBPO thousands; five times
+    forty of TRPO's large ones."""
+    return max(1, 20_000 // config.planner.updates) if isinstance(config.planner, SACOptions) else 5
 
 
 def plan(

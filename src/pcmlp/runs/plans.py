@@ -55,9 +55,7 @@ def build_planner(config: RunConfig, world: AbstractWorld) -> AbstractPlanner:
             least_noise=options.least_noise,
             particles=options.particles,
         )
-    # Without optimism a promise bounds nothing, and its imagined episodes are the dearest part of these two.
-    promises = config.algo not in ("pets", "pets-gt")
-    return Shooting(shooter, warmup=options.warmup, restarts=options.restarts, promises=promises)
+    return Shooting(shooter, warmup=options.warmup, restarts=options.restarts)
 
 
 def imagined_steps(config: RunConfig) -> tuple[int, int]:

@@ -92,6 +92,7 @@ DEEP_PRESETS = {
     "mbpo": MBPO,
     "random": DEEP_RANDOM,
 }
+RIVALS = ("slbo", "rnd", "lc3", "pets", "mbpo")  # of those
 _SMALL_TASKS = ("mountain-car", "acrobot", "pendulum", "point-umaze")  # where planning at every step takes minutes
 _OWN_TASKS = (*_SMALL_TASKS, "cart-pole")
 DEEP_TASKS = (*_OWN_TASKS, *MUJOCO_TASKS)
@@ -150,8 +151,11 @@ def any_preset(algo: str, horizon: int, dense: bool) -> dict[str, Any]:
     if algo == "mbpo":  # 20 updates a step, whatever an episode's length
         rounds = max(1, horizon // 250)
         return {**MBPO, "steps": 30_000, "rounds": rounds, "planner.updates": max(1, 20 * horizon // rounds)}
-    rounds = {"rounds": min(max(2, horizon // 100), 20)} if algo in ("pcmlp", "rnd", "slbo") else {}
-    return {**DEEP_PRESETS[algo], "steps": 30_000, "eval_episodes": 20, "keeps_better": True, **rounds}
+    preset = {**DEEP_PRESETS[algo], "steps": 30_000, "eval_episodes": 20, "keeps_better": algo not in RIVALS}
+    if algo not in ("pcmlp", "rnd", "slbo"):
+        return preset
+    steps = 200 if algo == "slbo" else 100  # for a round
+    return {**preset, "rounds": min(max(2, horizon // steps), 20)}
 
 
 def default_algorithm(task: str) -> str:

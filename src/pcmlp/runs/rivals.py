@@ -87,6 +87,8 @@ RND: dict[str, Any] = {**DEEP, "bonus_scale": 1.0, "rnd_steps": 200}
 LC3: dict[str, Any] = {
     **{key: value for key, value in DEEP_MPPI.items() if not key.startswith(("model.", "features."))},
     "bonus_scale": 0.0,
+    "bounded": False,
+    "replay_size": 100_000,  # the posterior is of all steps
     "features.name": "fourier",
     "features.dim": 200,
     "model.name": "thompson",

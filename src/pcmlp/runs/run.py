@@ -19,7 +19,7 @@ from jaxtyping import Array, Key
 
 from pcmlp.certificate import promised
 from pcmlp.runs import checkpoint
-from pcmlp.runs.certificate import certificates, is_certified, standing
+from pcmlp.runs.certificate import certificates, is_certified, standing, without
 from pcmlp.runs.checkpoint import Checkpoint, Facts, fingerprint
 from pcmlp.runs.config import RunConfig, to_json
 from pcmlp.runs.coverage import Entered
@@ -52,7 +52,7 @@ def hopeless(config: RunConfig, metrics: dict[str, np.ndarray]) -> dict[int, str
     """The seeds that learned nothing in an iteration, and why."""
     found: dict[int, str] = {}
     for name, most, why in (
-        ("model_skipped", getattr(config.model, "steps", np.inf), "no step of the model's fit could be taken"),
+        ("model_skipped", getattr(config.model, "steps", 1), "no step of the model's fit could be taken"),
         ("covariance_skipped", 1, "the covariance could not take what was collected"),
         ("outcome_skipped", 1, "the reward and the end could not be learned"),
     ):
@@ -144,7 +144,9 @@ class Run:
                 failure = error
                 break
             learner = iteration.learner
-            metrics = {**iteration.metrics, **promised(self.keys, self.algo, learner, n)}
+            # Where it bounds nothing, what is promised is not asked for: it takes imagined episodes.
+            promises = {} if without(self.config) else promised(self.keys, self.algo, learner, n)
+            metrics = {**iteration.metrics, **promises}
             begun.append((n, iteration._replace(metrics=metrics)))
             if len(begun) > behind:
                 self.settle(*begun.popleft(), log, progress)

@@ -108,6 +108,12 @@ def _rivals(config: DeepConfig) -> Iterator[Check]:
     yield "noise", config.noise, 0 <= config.noise <= 10, "in units of half the action range; give 0 to 10"
     alone = f"{algo} searches for each action, which noise would undo; leave it out"
     yield "noise", config.noise, config.noise == 0 or not searches, alone
+    if algo == "lc3":
+        of_waves = isinstance(phi, FourierFeatures)
+        remedy = "lc3 is a regulator of Fourier features; give fourier or leave it out"
+        yield "features.name", name_of(FEATURES, phi), of_waves, remedy
+    if algo == "random":
+        yield "noise", config.noise, config.noise == 0, "random play is nothing but noise; leave it out"
     if algo == "rnd":
         yield "rnd_steps", steps, steps is not None and 1 <= steps <= 1_000_000, "give 1 to 1000000"
         of_net = isinstance(phi, RandomNetworkFeatures)
