@@ -41,7 +41,7 @@ def fitted():
 
 @pytest.fixture(scope="module")
 def regression(fitted):
-    """By numpy, in double precision: W_mean, Sigma and the spread of the noise, for the rows that are free of the fit."""
+    """By numpy, in double precision: W_mean, Sigma and the spread of the noise, over the rows free of the fit."""
     valid = np.asarray(DATA.valid)
     phi = np.asarray(jax.vmap(fitted[0].features)(DATA.state, DATA.action), np.float64)[valid]
     change = np.asarray(DATA.next_state - DATA.state, np.float64)[valid]
