@@ -67,7 +67,8 @@ def crash_at(patch, iteration):
     patch.setattr(Deep, "iterate", dies)
 
 
-@pytest.mark.parametrize("algo", ["rnd", *(pytest.param(algo, marks=pytest.mark.slow) for algo in ("slbo", "lc3"))])
+@pytest.mark.slow  # each compiles a stage twice
+@pytest.mark.parametrize("algo", RIVALS)
 def test_a_run_resumes_bit_for_bit(algo, tmp_path):
     config = resolve(CAR, algo, (100, 101), 60, TINY[algo])
     run(config, tmp_path / "whole")

@@ -205,7 +205,7 @@ def said_by(config, out, *, resume=False):
     return console.file.getvalue()
 
 
-@pytest.mark.parametrize("algo", ["trpo", "sac"])
+@pytest.mark.parametrize("algo", ["trpo", pytest.param("sac", marks=pytest.mark.slow)])
 def test_a_run_that_goes_on_is_the_uninterrupted_one(algo, tmp_path):
     """In an environment on the host whose episodes end early; SAC's replay is smaller than what was walked."""
 

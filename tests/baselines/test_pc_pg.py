@@ -141,6 +141,7 @@ def test_it_is_the_bonus_that_leaves_the_valley():
     assert np.min(widths(0.05)) > 1.25 * np.max(widths(0.0))
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_is_the_uninterrupted_one(tmp_path, monkeypatch):
     config, console = resolve("mountain-car", "pc-pg", (0, 1), 300, TINY), Console(file=io.StringIO())
     train(config, tmp_path / "whole", console=console)
