@@ -20,7 +20,14 @@ TABLES = {"pcmlp": (5.0, 30_000), "pcmlp-mppi": (1.0, 10_000)}  # the paper's c 
 LOCK, CAR = "combination-lock", "mountain-car"
 
 
-@pytest.mark.parametrize(("algo", "task"), PRESETS)
+def built_in_every_run():
+    """Each algorithm on one robot and each robot with one algorithm; the other pairs, a second each, are slow ones."""
+    for algo, task in PRESETS:
+        quick = task not in MUJOCO_TASKS or algo == "pcmlp" or task == "half-cheetah"
+        yield pytest.param(algo, task, marks=() if quick else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("algo", "task"), built_in_every_run())
 def test_every_preset_builds_and_survives_json(algo, task):
     config = resolve(task, algo)
     assert from_json(to_json(config)) == config
