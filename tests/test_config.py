@@ -27,7 +27,7 @@ def built_in_every_run():
         yield pytest.param(algo, task, marks=() if quick else pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("algo", "task"), built_in_every_run())
+@pytest.mark.parametrize(("algo", "task"), list(built_in_every_run()))
 def test_every_preset_builds_and_survives_json(algo, task):
     config = resolve(task, algo)
     assert from_json(to_json(config)) == config
