@@ -61,6 +61,7 @@ PROMISED = {
 }
 
 
+@pytest.mark.slow  # it compiles all that is timed
 def test_the_file_holds_what_is_promised(tmp_path, capsys):
     out = tmp_path / "bench.json"
     assert bench.main(out, TINY) == 0

@@ -57,6 +57,7 @@ def test_too_little_room(monkeypatch, tmp_path):
     assert doctor.folder() == doctor.bad(f"{tmp_path}: 1 MB free, a run wants 200; make room")
 
 
+@pytest.mark.slow  # the kills resume runs of both algorithms in every run of the tests
 def test_the_self_test_trains_resumes_and_evaluates():
     finding = doctor.found(doctor.self_test)
     assert finding.good, finding.line

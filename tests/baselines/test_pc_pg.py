@@ -88,6 +88,7 @@ def test_padding_begins_another_episode():
     np.testing.assert_array_equal(roll_in.own(spoilt)[3:], whole)
 
 
+@pytest.mark.slow
 def test_every_real_step_is_counted_and_the_cover_grows():
     config = resolve("mountain-car", "pc-pg", (0, 1), 400, TINY)
     assert isinstance(config, CoverConfig)
