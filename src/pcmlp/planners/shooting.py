@@ -173,6 +173,6 @@ class Shooting(AbstractPlanner):
         best = jnp.argmax(returns)
         return ShootingPolicy(self.shooter, mdp, plans[best]), {"planned_value": returns[best]}
 
-    def promise(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Float[Array, ""] | None:
+    def promise(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Float[Array, ""]:
         """Of replanning at every step, as in the world: a plan that is not mended loses half of its value to noise."""
         return promised_return(key, mdp, policy)
