@@ -9,16 +9,17 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from pcmlp.baselines.random import RandomFirst
+from pcmlp.baselines.random import RandomFirst, UniformPolicy
 from pcmlp.cli import main
 from pcmlp.framework import example_row
 from pcmlp.imagine import grounded, imagine, no_bonus
 from pcmlp.models import DrawProbabilistic, Ensemble, Fitting, Known, Neural
-from pcmlp.planners import CEM, Shooting
+from pcmlp.planners import CEM, MPPI, Shooting
 from pcmlp.planners.shooting import ensemble_size, one_member, plan_returns
 from pcmlp.replay import Replay
 from pcmlp.runs.build import build
 from pcmlp.runs.config import resolve
+from pcmlp.runs.evaluate import Judge
 from pcmlp.runs.folder import read_metrics
 from pcmlp.tasks.mujoco import ROBOTS
 from pcmlp.tasks.mujoco.simulator import Simulator
@@ -114,6 +115,31 @@ def test_the_first_episode_is_random_and_the_next_is_planned():
     planned, _ = eqx.filter_jit(planner.plan)(jr.key(2), mdp, begins)
     assert np.asarray(act(planned, keys)).mean() > 0.3  # forward pays
     assert jax.tree.structure(planned) == jax.tree.structure(begins)
+
+
+@pytest.mark.parametrize(("name", "shooter", "settings"), [
+    ("pets", CEM, TINY),
+    ("lc3", MPPI, ("features.dim=8", "planner.num_plans=8", "planner.plan_length=3", "task.horizon=10")),
+])  # fmt: skip
+def test_nothing_is_searched_for_before_anything_is_planned(name, shooter, settings, monkeypatch):
+    """Neither for the first samples nor to judge the first policy."""
+    algo = build(resolve("cart-pole", name, (0, 1), settings=settings))[1]
+    keys = jr.split(jr.key(0), 2)
+    learner = algo.start(keys)
+    draws = jax.vmap(lambda k: jr.fold_in(jr.fold_in(k, 1), 0))(keys)
+    expected = algo.world.collect(draws, UniformPolicy(learner.policy.actions), algo.samples_per_policy)[0]
+
+    def search(*inputs):
+        raise AssertionError("a plan was searched for")
+
+    monkeypatch.setattr(shooter, "refine", search)
+    monkeypatch.setattr("pcmlp.deep._improve", lambda keys, stage, learner, samples, n: (learner, {}))
+    found = algo.iterate(keys, learner, 1).samples
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_array_equal(x, y)
+    assert Judge(algo.world, keys, 2).returns(learner.deployed()).shape == (2, 2)
+    planned = eqx.tree_at(lambda policy: policy.random, learner.policy, jnp.zeros(2, bool))
+    assert algo.exploring(planned) is planned
 
 
 @pytest.mark.parametrize("name", ROBOTS)

@@ -155,6 +155,17 @@ class AbstractAlgorithm(eqx.Module):
 
 
 @runtime_checkable
+class DrawsAhead(Protocol):
+    """A policy whose random numbers do not depend on what it meets: they can be drawn for many steps at once."""
+
+    def drawn(self, key: Key[Array, ""]) -> PyTree: ...
+
+    def act(self, drawn: PyTree, carry: Carry, state: State) -> tuple[Carry, Action]:
+        """`policy(key, carry, state)` with what is drawn by the key."""
+        ...
+
+
+@runtime_checkable
 class FiniteTransition(Protocol):
     """A transition between finitely many states: what exact planning needs to know of it."""
 

@@ -65,20 +65,17 @@ class Copies:
         self._make = make
         self._held: dict[int, Any] = {} if first is None else {0: first}
         self._kept = first if keep else None
-        self._whole = set(self._held)
+        self.whole = set(self._held)  # lanes that can be stepped
         self._flock: Any = None  # what steps them together
-
-    def has(self, lane: int) -> bool:
-        return lane in self._whole
 
     def forget(self, lane: int) -> None:
         """It is not to be stepped again before it is made anew."""
-        self._whole.discard(lane)
+        self.whole.discard(lane)
 
     def ask(self, orders: Sequence[Order]) -> list[Answer]:
         return [self.answer(*order) for order in orders]
 
-    def step(self, lanes: Sequence[int], actions: Sequence[Any]) -> list[Answer] | Rows:
+    def step(self, lanes: Sequence[int], actions: np.ndarray) -> list[Answer] | Rows:
         """An environment with a method `together` has something that steps several of its kind at once: a function of
         environments and actions that gives the rows."""
         environments = [self._held[lane] for lane in lanes]
@@ -86,7 +83,7 @@ class Copies:
             self._flock = environments[0].together()
         if self._flock is None:
             return self.ask([("step", *order) for order in zip(lanes, actions, strict=True)])
-        return self._flock(environments, np.stack(actions))  # which answers for each of them, as `answer` does
+        return self._flock(environments, actions)  # which answers for each of them, as `answer` does
 
     def answer(self, what: str, lane: int, argument: Any) -> Answer:
         try:
@@ -107,11 +104,11 @@ class Copies:
         if any(copy is other for other in self._held.values()):
             return Answer(fault=SHARED, said="made twice by its function")
         self._held[lane] = copy
-        self._whole.add(lane)
+        self.whole.add(lane)
         return Answer()
 
     def _discard(self, lane: int) -> None:
-        self._whole.discard(lane)
+        self.whole.discard(lane)
         old = self._held.pop(lane, None)
         if old is not None and old is not self._kept:
             with contextlib.suppress(Exception):  # what is broken may not close either
@@ -133,15 +130,12 @@ class Workers:
         self._factory = factory
         self.count = count
         self._timeout = timeout
-        self._whole: set[int] = set()
+        self.whole: set[int] = set()  # lanes that can be stepped
         self._running: dict[int, tuple[Any, Connection]] = {}
         self._ended = weakref.finalize(self, _end_all, self._running)  # also when the interpreter ends
 
-    def has(self, lane: int) -> bool:
-        return lane in self._whole
-
     def forget(self, lane: int) -> None:
-        self._whole.discard(lane)
+        self.whole.discard(lane)
 
     def ask(self, orders: Sequence[Order]) -> list[Answer]:
         """All processes work at the same time. Each answers order by order, so that the one it failed at is known."""
@@ -156,13 +150,13 @@ class Workers:
                 for what, lane, _ in share:
                     answers[lane] = self._receive(worker, what)
                     if what == "make" and not answers[lane].fault:
-                        self._whole.add(lane)
+                        self.whole.add(lane)
         except BaseException:  # an interrupt: an answer left in a pipe would be taken for the next one
             self.close()
             raise
         return [answers[lane] for _, lane, _ in orders]
 
-    def step(self, lanes: Sequence[int], actions: Sequence[Any]) -> list[Answer]:
+    def step(self, lanes: Sequence[int], actions: np.ndarray) -> list[Answer]:
         return self.ask([("step", *order) for order in zip(lanes, actions, strict=True)])
 
     def _send(self, worker: int, share: list[Order]) -> None:
@@ -187,7 +181,7 @@ class Workers:
         return failed
 
     def _end(self, worker: int) -> None:
-        self._whole = {lane for lane in self._whole if lane % self.count != worker}
+        self.whole = {lane for lane in self.whole if lane % self.count != worker}
         _end(*self._running.pop(worker))
 
     def close(self) -> None:

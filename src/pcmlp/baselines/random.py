@@ -1,6 +1,8 @@
 """Uniform random actions, as a substitution: Algorithm 1 with a planner that ignores the MDP it is given.
 
-`RandomFirst` is a planner whose first policy is that: PETS (Chua et al. 2018) begins with an episode of random play.
+`RandomFirst` is a planner whose first policy is that: PETS (Chua et al. 2018) begins with an episode of random play. For
+several seeds together a condition computes both of its sides, the search as well: so whoever has the policies of all
+seeds asks `decided` first.
 """
 
 from typing import ClassVar
@@ -54,6 +56,12 @@ class RandomFirstPolicy(AbstractPolicy):
 
     def deterministic(self) -> "RandomFirstPolicy":
         return RandomFirstPolicy(self.policy.deterministic(), self.actions, self.random)
+
+
+def decided(policies: AbstractPolicy) -> AbstractPolicy:
+    """The policies of all seeds, as random ones where nothing was planned yet; not to be traced."""
+    at_random = isinstance(policies, RandomFirstPolicy) and bool(jnp.all(policies.random))
+    return UniformPolicy(policies.actions) if at_random else policies
 
 
 class RandomFirst(AbstractPlanner):

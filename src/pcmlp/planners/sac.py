@@ -50,8 +50,13 @@ class SoftActorCritic(AbstractPolicy):
         return ()
 
     def __call__(self, key: Key[Array, ""], carry: Carry, state: State) -> tuple[Carry, Action]:
-        noise = self.noise * jr.normal(key, self.actions.low.shape)
-        u, _ = squashed(self.learned.actor(self.units(state)), noise)
+        return self.act(self.drawn(key), carry, state)
+
+    def drawn(self, key: Key[Array, ""]) -> Float[Array, " a"]:
+        return jr.normal(key, self.actions.low.shape)
+
+    def act(self, drawn: Float[Array, " a"], carry: Carry, state: State) -> tuple[Carry, Action]:
+        u, _ = squashed(self.learned.actor(self.units(state)), self.noise * drawn)
         return carry, self.actions.at(u)
 
     def deterministic(self) -> "SoftActorCritic":

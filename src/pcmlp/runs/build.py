@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 
 from pcmlp.baselines.noise import OrnsteinUhlenbeck
-from pcmlp.baselines.random import RandomFirst
+from pcmlp.baselines.random import RandomFirst, decided
 from pcmlp.deep import Deep, as_it_is
 from pcmlp.features import (
     Chosen,
@@ -95,11 +95,13 @@ def build_deep(config: DeepConfig, task: Task) -> tuple[Task, Deep]:
         raise ConfigError(f"algo={config.algo}: needs states and actions that are vectors; give another algorithm")
     planner = build_planner(config, task.world)
     features = draw_features(config, states, actions)
+    random_first = config.algo in ("pets", "lc3")
+    exploring = OrnsteinUhlenbeck(actions, jnp.float32(config.noise)) if config.noise else as_it_is
     algo = Deep(
         world=explored(config, task),
         features=features,
         model=draw_model(config, task, features),
-        planner=RandomFirst(planner, actions) if config.algo in ("pets", "lc3") else planner,
+        planner=RandomFirst(planner, actions) if random_first else planner,
         num_iterations=config.num_iterations,
         samples_per_policy=config.samples_per_policy or config.task.horizon,
         replay_size=config.replay_size,
@@ -116,7 +118,7 @@ def build_deep(config: DeepConfig, task: Task) -> tuple[Task, Deep]:
         keeps_better=config.keeps_better,
         reward_free=config.reward_free and not task.for_moving,  # paper: a reward for moving stays (section 7.3)
         novelty=draw_novelty(config),
-        exploring=OrnsteinUhlenbeck(actions, jnp.float32(config.noise)) if config.noise else as_it_is,
+        exploring=decided if random_first else exploring,  # no noise on the actions of who searches
     )
     return task, algo
 

@@ -13,6 +13,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from pcmlp.baselines.random import decided
 from pcmlp.runs.aim import Functions, aimed
 from pcmlp.runs.arrays import named_arrays
 from pcmlp.runs.config import RunConfig
@@ -44,7 +45,7 @@ class Judge:
         """[seeds, episodes]"""
         arrays = named_arrays(policies)
         if self._judged is None or any(not np.array_equal(arrays[name], old) for name, old in self._judged.items()):
-            self._returns = np.asarray(self.world.evaluate(self.keys, policies, self.episodes))
+            self._returns = np.asarray(self.world.evaluate(self.keys, decided(policies), self.episodes))
             self._judged = arrays
             self.judged_episodes += self.episodes
         return self._returns

@@ -81,8 +81,10 @@ class Sight:
         rows = answers if isinstance(answers, Rows) else self._rows(what, answers)
         with np.errstate(over="ignore"):
             values = rows.observation.astype(np.float32)
-        fits = ((values >= self.low) & (values <= self.high)).all(axis=1)
-        found = {int(i): self._fault(what, values[i]) for i in np.flatnonzero(~fits)}
+        fits = (values >= self.low) & (values <= self.high)
+        if fits.all():
+            return rows._replace(observation=values)
+        found = {int(i): self._fault(what, values[i]) for i in np.flatnonzero(~fits.all(axis=1))}
         return rows._replace(observation=values, faults={**found, **rows.faults})
 
     def _rows(self, what: str, answers: list[Answer]) -> Rows:

@@ -14,7 +14,7 @@ as the policy gave it, as in `JaxWorld`.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
@@ -38,6 +38,7 @@ from pcmlp.types import (
     Box,
     Carry,
     ConfigError,
+    DrawsAhead,
     State,
     Transitions,
     never,
@@ -144,16 +145,8 @@ class GymnasiumWorld(AbstractWorld):
 
     def _record(self, lanes: Lanes, policies: AbstractPolicy, final: np.ndarray, restart: bool) -> Step:
         """All steps of a horizon; those that were not taken, or were spoilt, are not valid."""
-        shape = (*lanes.seed.shape, self.mdp.horizon)
-        state, next_state = np.zeros((2, *shape, self.states.size), np.float32)
-        action, reward = np.zeros((*shape, self.actions.size), np.float32), np.zeros(shape, np.float32)
-        steps = Step(state, action, reward, next_state, *np.zeros((3, *shape), bool))
-        for wave, t, step, kept in self._walk(lanes, policies, final, restart):
-            valid, spoilt = step.valid, np.argwhere(kept < t)
-            for whole, part in zip(steps, step, strict=True):
-                whole[:, wave, t][valid] = part[valid]
-                for seed, lane in spoilt:
-                    whole[seed, wave.start + lane, kept[seed, lane] : t] = 0
+        steps = Step.nothing((*final.shape, self.mdp.horizon), self.states.size, self.actions.size)
+        self._walk(lanes, policies, final, restart, steps)
         return steps if self.mdp.reward is unknown else steps._replace(reward=self._paid(steps))
 
     def _paid(self, steps: Step) -> np.ndarray:
@@ -162,10 +155,9 @@ class GymnasiumWorld(AbstractWorld):
         return np.where(steps.valid, np.asarray(_compiled(_each_step, self.mdp.reward)(*near)), np.float32(0.0))
 
     def _walk(
-        self, lanes: Lanes, policies: AbstractPolicy, final: np.ndarray, restart: bool
-    ) -> Iterator[tuple[slice, int, Step, np.ndarray]]:
-        """Which lanes did which step at which time, and up to which time what they did before is kept, which is that
-        time but for spoilt episodes; in waves of as many lanes as there may be copies."""
+        self, lanes: Lanes, policies: AbstractPolicy, final: np.ndarray, restart: bool, steps: Step
+    ) -> None:
+        """Into `steps`, in waves of as many lanes as there may be copies."""
         seeds, count = final.shape
         waves = -(-count // max(1, self.environments.limit // seeds))
         width = -(-count // waves)
@@ -177,32 +169,32 @@ class GymnasiumWorld(AbstractWorld):
                 # The end of the last wave may be idle: all waves have one compiled shape.
                 chosen, here = np.minimum(np.arange(start, start + width), count - 1), min(width, count - start)
                 live = (np.arange(width) < here) & missing[:, chosen]
-                wave = slice(start, start + here)
-                for t, step, kept in self._wave(tried.part(chosen), policies, final[:, chosen], live, restart):
-                    missing[:, wave] &= ~step.last[:, :here]
-                    yield wave, t, Step(*(x[:, :here] for x in step)), kept[:, :here]
+                part = steps.part(slice(start, start + here))
+                self._wave(tried.part(chosen), policies, final[:, chosen], live, restart, part)
+            missing = ~steps.last.any(axis=2)
 
     def _wave(
-        self, lanes: Lanes, policies: AbstractPolicy, final: np.ndarray, live: np.ndarray, restart: bool
-    ) -> Iterator[tuple[int, Step, np.ndarray]]:
-        """Steps of the lanes that are `live`, each up to its `final` one or the end of its episode; where an episode
-        ends before and there is a `restart`, the next one begins."""
+        self, lanes: Lanes, policies: AbstractPolicy, final: np.ndarray, live: np.ndarray, restart: bool, steps: Step
+    ) -> None:
+        """Into `steps`, those of the lanes that are `live`, each up to its `final` one or the end of its episode; where
+        an episode ends before and there is a `restart`, the next one begins."""
         if not live.any():
             return
         act = _compiled(_act, policies)
         ends = None if self.mdp.terminal in (never, unknown) else _compiled(_each, self.mdp.terminal)
+        drawn = self._drawn(lanes, policies)
         memory, begins, begun = _compiled(_begin, policies)(live), np.zeros_like(live), np.zeros(live.shape, int)
         state = self.environments.reset(live, lanes.seed, fixed=lanes.fixed)
         for t in range(int(final.max()) + 1):
-            memory, action = act(lanes.keys, np.uint32(lanes.number * self.mdp.horizon + t), memory, begins, state)
+            memory, action = act([values[t] for values in drawn], memory, begins, state)
             played = np.asarray(action)
             next_state, own_reward, terminated, truncated, spoilt = self.environments.step(played, live)
             good = live & ~spoilt
-            reward = np.where(good, own_reward, np.float32(0.0))
             terminal = terminated if ends is None else terminated | (good & np.asarray(ends(state, action, next_state)))
             last = terminal | truncated | (good & (t == final))
-            step = Step(state, played, reward, next_state, terminal, last, good)
-            yield t, step, np.where(spoilt, begun, t)
+            steps.record(t, Step(state, played, own_reward, next_state, terminal, last, good))
+            if spoilt.any():
+                steps.forget(spoilt, begun, t)
             over = last | spoilt
             begins = over & (t < final) if restart else begins
             live = live & (~over | begins)
@@ -212,6 +204,13 @@ class GymnasiumWorld(AbstractWorld):
             if begins.any():
                 begun = np.where(begins, t + 1, begun)
                 state = np.where(begins[..., None], self.environments.reset(begins), next_state)
+
+    def _drawn(self, lanes: Lanes, policies: AbstractPolicy) -> list[np.ndarray]:
+        """What is random about the policies at every time, [horizon, seeds, width, ...]: to draw it step by step takes
+        as long as to act."""
+        horizon = self.mdp.horizon
+        numbers = np.arange(horizon, dtype=np.uint32)[:, None] + np.uint32(lanes.number * horizon)
+        return [np.asarray(values) for values in _compiled(_ahead, policies)(lanes.keys, numbers)]
 
 
 def beside_simulator(tree: PyTree) -> Any:
@@ -240,17 +239,34 @@ def _begin(policies: AbstractPolicy, lanes: Array) -> Carry:
     return each(policies, lanes)
 
 
+def _ahead(policies: AbstractPolicy, keys: Array, numbers: Array) -> list[Array]:
+    """What every policy draws by its seed's key with each of the numbers folded in; a key itself where it does not draw
+    ahead."""
+
+    def one(policy, key, number):
+        key = jr.fold_in(key, number)
+        return jax.tree.leaves(policy.drawn(key) if isinstance(policy, DrawsAhead) else jr.key_data(key))
+
+    def of_a_seed(policy, key):
+        return jax.vmap(jax.vmap(partial(one, policy, key)))(numbers)
+
+    return eqx.filter_vmap(of_a_seed, out_axes=1)(policies, keys)
+
+
 def _act(
-    policies: AbstractPolicy, keys: Array, folded: Array, memory: Carry, begins: Array, state: Array
+    policies: AbstractPolicy, drawn: list[Array], memory: Carry, begins: Array, state: Array
 ) -> tuple[Carry, Action]:
-    def one(policy, key, folded, memory, begins, state):
+    def one(policy, drawn, memory, begins, state):
         memory = jax.tree.map(lambda new, old: jnp.where(begins, new, old), policy.init(), memory)
-        return policy(jr.fold_in(key, folded), memory, state)
+        if isinstance(policy, DrawsAhead):
+            shape = jax.tree.structure(jax.eval_shape(policy.drawn, jr.key(0)))
+            return policy.act(jax.tree.unflatten(shape, drawn), memory, state)
+        return policy(jr.wrap_key_data(drawn[0]), memory, state)
 
-    def of_a_seed(policy, key, memory, begins, state):
-        return jax.vmap(partial(one, policy, key))(folded, memory, begins, state)
+    def of_a_seed(policy, drawn, memory, begins, state):
+        return jax.vmap(partial(one, policy))(drawn, memory, begins, state)
 
-    return eqx.filter_vmap(of_a_seed)(policies, keys, memory, begins, state)
+    return eqx.filter_vmap(of_a_seed)(policies, drawn, memory, begins, state)
 
 
 def _each(function: Callable, state: Array, action: Array, next_state: Array) -> Array:

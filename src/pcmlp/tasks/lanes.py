@@ -46,3 +46,28 @@ class Step(NamedTuple):
     terminal: np.ndarray
     last: np.ndarray
     valid: np.ndarray
+
+    @staticmethod
+    def nothing(shape: tuple[int, ...], states: int, actions: int) -> "Step":
+        """Steps that were not taken."""
+        state, next_state = np.zeros((2, *shape, states), np.float32)
+        action, reward = np.zeros((*shape, actions), np.float32), np.zeros(shape, np.float32)
+        return Step(state, action, reward, next_state, *np.zeros((3, *shape), bool))
+
+    def part(self, lanes: slice) -> "Step":
+        """Of those lanes; what is recorded there is recorded here."""
+        return Step(*(values[:, lanes] for values in self))
+
+    def record(self, t: int, step: "Step") -> None:
+        """What is valid of one `step`, at time t; lanes that there are no more of here are left out."""
+        count = self.valid.shape[1]
+        of_numbers = step.valid[:, :count]
+        of_vectors = of_numbers[..., None]
+        for whole, values in zip(self, step, strict=True):
+            np.copyto(whole[:, :, t], values[:, :count], where=of_numbers if values.ndim == 2 else of_vectors)
+
+    def forget(self, spoilt: np.ndarray, begun: np.ndarray, t: int) -> None:
+        """The steps before t of the episodes that are `spoilt`, [seeds, lanes], each from when it was `begun` on."""
+        for seed, lane in np.argwhere(spoilt):
+            for values in self:
+                values[seed, lane, begun[seed, lane] : t] = 0

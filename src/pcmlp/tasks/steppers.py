@@ -7,7 +7,9 @@ its random numbers at the start of every walk.
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
+
+import numpy as np
 
 from pcmlp.workers import Answer, Copies, Rows, Workers
 
@@ -33,8 +35,10 @@ class Steppers:
         """Processes that step them besides this one."""
         return self.now.count if isinstance(self.now, Workers) else 0
 
-    def has(self, lane: int) -> bool:
-        return self.now.has(lane)
+    @property
+    def whole(self) -> set[int]:
+        """The lanes that have a copy."""
+        return self.now.whole
 
     def forget(self, lane: int) -> None:
         self.now.forget(lane)
@@ -45,7 +49,7 @@ class Steppers:
     def reset(self, lanes: Sequence[int], seeds: Sequence[int | None]) -> list[Answer]:
         return self._timed(lambda: self.now.ask([("reset", *order) for order in zip(lanes, seeds, strict=True)]), lanes)
 
-    def step(self, lanes: Sequence[int], actions: Sequence[Any]) -> list[Answer] | Rows:
+    def step(self, lanes: Sequence[int], actions: np.ndarray) -> list[Answer] | Rows:
         return self._timed(lambda: self.now.step(lanes, actions), lanes)
 
     def _timed(self, work: Callable[[], T], lanes: Sequence[int]) -> T:
