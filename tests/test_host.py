@@ -15,6 +15,7 @@ from gymnasium import spaces
 from pcmlp.tasks import Acrobot, MountainCar, Pendulum, gymnasium_classic
 from pcmlp.tasks.checks import check_reward, check_terminal
 from pcmlp.tasks.host import GymnasiumWorld
+from pcmlp.tasks.lanes import Lanes
 from pcmlp.types import AbstractPolicy, Box, ConfigError, Finite
 
 CLASSIC = {"mountain-car": MountainCar, "acrobot": Acrobot, "pendulum": Pendulum}
@@ -169,6 +170,58 @@ def test_waves_are_invisible(walk, monkeypatch):
     at_once = walk(world, keys, policies)
     monkeypatch.setattr(world.environments, "limit", 7)  # three lanes for each seed, then two
     assert_same(walk(world, keys, policies), at_once)
+
+
+class AheadCounting(AbstractPolicy):
+    """`Counting`, with its noise drawn before it meets anything."""
+
+    counting: Counting
+
+    def init(self):
+        return self.counting.init()
+
+    def __call__(self, key, carry, state):
+        raise AssertionError("it draws ahead")
+
+    def drawn(self, key):
+        return {"noise": jr.uniform(key, minval=-1.0)}
+
+    def act(self, drawn, carry, state):
+        return carry + 1.0, (self.counting.gain * carry + self.counting.noise * drawn["noise"])[None]
+
+    def deterministic(self):
+        return AheadCounting(self.counting.deterministic())
+
+
+@pytest.mark.parametrize("walk", WALKS.values(), ids=WALKS)
+def test_what_is_drawn_ahead_is_what_would_be_drawn_at_each_step(walk):
+    world, keys, policies = clock_world(2), jr.split(jr.key(1), 2), counting(2, noise=1.0)
+    assert_same(walk(world, keys, AheadCounting(policies)), walk(world, keys, policies))
+
+
+def test_a_walk_is_its_steps_one_after_another():
+    """By hand: every lane alone, each of its actions by the policy's own call."""
+    world, keys = clock_world(2), jr.split(jr.key(4), 2)
+    policy = jax.jit(lambda key, carry: Counting(jnp.float32(0.25), jnp.float32(1.0))(key, carry, jnp.zeros(4)))
+    rows = jax.tree.map(np.asarray, world.collect(keys, counting(2, noise=1.0), 40)[0])
+    lanes = Lanes.of(keys, 5, 8)
+    for seed, lane in np.ndindex(2, 5):
+        env, carry = Clock(), jnp.zeros(())
+        state = env.reset(seed=int(lanes.seed[seed, lane]))[0]
+        for t in range(8):
+            i = 8 * lane + t
+            carry, action = policy(jr.fold_in(keys[seed], i), carry)
+            next_state, _, terminated, truncated, _ = env.step(np.clip(np.asarray(action, np.float64), -0.5, 0.5))
+            terminal = terminated or (next_state[:2] == 2.0).all()
+            np.testing.assert_allclose(rows.state[seed, i], state, rtol=1e-6, atol=1e-7)
+            np.testing.assert_allclose(rows.action[seed, i], action, rtol=1e-6, atol=1e-7)
+            np.testing.assert_allclose(rows.next_state[seed, i], next_state, rtol=1e-6, atol=1e-7)
+            assert rows.valid[seed, i]
+            assert rows.terminal[seed, i] == terminal
+            assert rows.last[seed, i] == (terminal or truncated or t == 7)
+            state = next_state
+            if rows.last[seed, i]:
+                state, carry = env.reset()[0], jnp.zeros(())
 
 
 def test_draws(monkeypatch):

@@ -189,10 +189,12 @@ def shown(setting: Any) -> str:
 
 def train(command: Train, words: list[str]) -> int:
     from pcmlp.runs.config import resolve
+    from pcmlp.runs.meaning import check_meant
     from pcmlp.runs.parse import parse_float
 
     settings = [item for items in command.set for item in items] + ["reward_free=true"] * command.reward_free
     config = resolve(command.task, command.algo, command.seeds, command.steps, settings)
+    check_meant(config, settings)
     given = command.stop_when_certified
     threshold = None if given is None else parse_float("stop_when_certified", given)
     out = command.out or Path("runs") / re.sub("[:/]", "-", f"{command.task}-{config.algo}")

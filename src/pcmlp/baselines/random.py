@@ -1,8 +1,8 @@
 """Uniform random actions, as a substitution: Algorithm 1 with a planner that ignores the MDP it is given.
 
-`RandomFirst` is a planner whose first policy is that: PETS (Chua et al. 2018) begins with an episode of random play. For
-several seeds together a condition computes both of its sides, the search as well: so whoever has the policies of all
-seeds asks `decided` first.
+`RandomFirst` is a planner whose first policy is that: PETS (Chua et al. 2018) begins with an episode of random play.
+For several seeds together a condition computes both of its sides, the search as well: so whoever has the policies of
+all seeds asks `decided` first.
 """
 
 from typing import ClassVar

@@ -154,9 +154,7 @@ class GymnasiumWorld(AbstractWorld):
         near = beside_simulator((steps.state, steps.action, steps.next_state))
         return np.where(steps.valid, np.asarray(_compiled(_each_step, self.mdp.reward)(*near)), np.float32(0.0))
 
-    def _walk(
-        self, lanes: Lanes, policies: AbstractPolicy, final: np.ndarray, restart: bool, steps: Step
-    ) -> None:
+    def _walk(self, lanes: Lanes, policies: AbstractPolicy, final: np.ndarray, restart: bool, steps: Step) -> None:
         """Into `steps`, in waves of as many lanes as there may be copies."""
         seeds, count = final.shape
         waves = -(-count // max(1, self.environments.limit // seeds))
@@ -171,7 +169,7 @@ class GymnasiumWorld(AbstractWorld):
                 live = (np.arange(width) < here) & missing[:, chosen]
                 part = steps.part(slice(start, start + here))
                 self._wave(tried.part(chosen), policies, final[:, chosen], live, restart, part)
-            missing = ~steps.last.any(axis=2)
+            missing[:] = ~steps.last.any(axis=2)
 
     def _wave(
         self, lanes: Lanes, policies: AbstractPolicy, final: np.ndarray, live: np.ndarray, restart: bool, steps: Step
