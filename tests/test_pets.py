@@ -9,12 +9,12 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from pcmlp.baselines.random import RandomFirst, UniformPolicy
+from pcmlp.baselines.random import RandomFirst, decided
 from pcmlp.cli import main
 from pcmlp.framework import example_row
 from pcmlp.imagine import grounded, imagine, no_bonus
 from pcmlp.models import DrawProbabilistic, Ensemble, Fitting, Known, Neural
-from pcmlp.planners import CEM, MPPI, Shooting
+from pcmlp.planners import CEM, Shooting
 from pcmlp.planners.shooting import ensemble_size, one_member, plan_returns
 from pcmlp.replay import Replay
 from pcmlp.runs.build import build
@@ -25,6 +25,7 @@ from pcmlp.tasks.mujoco import ROBOTS
 from pcmlp.tasks.mujoco.simulator import Simulator
 from pcmlp.tasks.mujoco.transition import SimulatedTransition
 from pcmlp.types import MDP, Box, ConfigError, never
+from pcmlp.world import JaxWorld
 
 ACTIONS = Box.of(1.0, 1)
 STATE = jnp.array([0.3, -0.2])
@@ -117,29 +118,31 @@ def test_the_first_episode_is_random_and_the_next_is_planned():
     assert jax.tree.structure(planned) == jax.tree.structure(begins)
 
 
-@pytest.mark.parametrize(("name", "shooter", "settings"), [
-    ("pets", CEM, TINY),
-    ("lc3", MPPI, ("features.dim=8", "planner.num_plans=8", "planner.plan_length=3", "task.horizon=10")),
-])  # fmt: skip
-def test_nothing_is_searched_for_before_anything_is_planned(name, shooter, settings, monkeypatch):
-    """Neither for the first samples nor to judge the first policy."""
-    algo = build(resolve("cart-pole", name, (0, 1), settings=settings))[1]
-    keys = jr.split(jr.key(0), 2)
-    learner = algo.start(keys)
-    draws = jax.vmap(lambda k: jr.fold_in(jr.fold_in(k, 1), 0))(keys)
-    expected = algo.world.collect(draws, UniformPolicy(learner.policy.actions), algo.samples_per_policy)[0]
+def test_nothing_is_searched_for_before_anything_is_planned(monkeypatch):
+    """Neither for the first samples of several seeds nor to judge the first policies."""
+    planner = RandomFirst(Shooting(CEM(ACTIONS, num_plans=8, plan_length=3, elites=2)), ACTIONS)
+    mdp = imagined(Known(lambda key, state, action: state + 0.1 * action[0]))
+    keys, world = jr.split(jr.key(0), 2), JaxWorld(mdp, Box.of(1.0, 2), ACTIONS)
+    policies = eqx.filter_vmap(planner.init, in_axes=(0, None))(keys, mdp)
+    searched = []
 
-    def search(*inputs):
-        raise AssertionError("a plan was searched for")
+    def search(shooter, key, mdp, state, plan):
+        searched.append(state)
+        return plan
 
-    monkeypatch.setattr(shooter, "refine", search)
-    monkeypatch.setattr("pcmlp.deep._improve", lambda keys, stage, learner, samples, n: (learner, {}))
-    found = algo.iterate(keys, learner, 1).samples
-    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_array_equal(x, y)
-    assert Judge(algo.world, keys, 2).returns(learner.deployed()).shape == (2, 2)
-    planned = eqx.tree_at(lambda policy: policy.random, learner.policy, jnp.zeros(2, bool))
-    assert algo.exploring(planned) is planned
+    monkeypatch.setattr(CEM, "refine", search)
+    both = world.collect(keys, policies, 20)[0]
+    assert searched  # by both sides of the condition
+    searched.clear()
+    alone = world.collect(keys, decided(policies), 20)[0]
+    Judge(world, keys, 2).returns(policies)
+    assert not searched
+    for x, y in zip(jax.tree.leaves(alone), jax.tree.leaves(both), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-6)
+    planned = eqx.tree_at(lambda policy: policy.random, policies, jnp.zeros(2, bool))
+    assert decided(planned) is planned
+    for name in ("pets", "lc3"):
+        assert build(resolve("cart-pole", name))[1].exploring is decided
 
 
 @pytest.mark.parametrize("name", ROBOTS)

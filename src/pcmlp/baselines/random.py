@@ -60,8 +60,9 @@ class RandomFirstPolicy(AbstractPolicy):
 
 def decided(policies: AbstractPolicy) -> AbstractPolicy:
     """The policies of all seeds, as random ones where nothing was planned yet; not to be traced."""
-    at_random = isinstance(policies, RandomFirstPolicy) and bool(jnp.all(policies.random))
-    return UniformPolicy(policies.actions) if at_random else policies
+    if isinstance(policies, RandomFirstPolicy) and bool(jnp.all(policies.random)):
+        return UniformPolicy(policies.actions)
+    return policies
 
 
 class RandomFirst(AbstractPlanner):
