@@ -183,6 +183,9 @@ class AheadCounting(AbstractPolicy):
     def __call__(self, key, carry, state):
         raise AssertionError("it draws ahead")
 
+    def acting(self):
+        return self
+
     def drawn(self, key):
         return {"noise": jr.uniform(key, minval=-1.0)}
 

@@ -158,6 +158,10 @@ class AbstractAlgorithm(eqx.Module):
 class DrawsAhead(Protocol):
     """A policy whose random numbers do not depend on what it meets: they can be drawn for many steps at once."""
 
+    def acting(self) -> "AbstractPolicy":
+        """Itself without what only learning needs."""
+        ...
+
     def drawn(self, key: Key[Array, ""]) -> PyTree: ...
 
     def act(self, drawn: PyTree, carry: Carry, state: State) -> tuple[Carry, Action]:

@@ -52,6 +52,9 @@ class SoftActorCritic(AbstractPolicy):
     def __call__(self, key: Key[Array, ""], carry: Carry, state: State) -> tuple[Carry, Action]:
         return self.act(self.drawn(key), carry, state)
 
+    def acting(self) -> "SoftActorCritic":
+        return eqx.tree_at(lambda p: (p.learned.critics, p.targets, p.optimiser), self, (None, None, None))
+
     def drawn(self, key: Key[Array, ""]) -> Float[Array, " a"]:
         return jr.normal(key, self.actions.low.shape)
 
