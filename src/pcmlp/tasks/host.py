@@ -223,7 +223,7 @@ def beside_simulator(tree: PyTree) -> Any:
 
 
 def _near(policies: AbstractPolicy, keys: Array) -> tuple[AbstractPolicy, Array]:
-    """Policies that search are for an accelerator; of others, every array that is not needed costs time at each step."""
+    """Policies that search are for an accelerator. Every array that is not needed costs time at each step."""
     policies = policies.acting() if isinstance(policies, DrawsAhead) else policies
     if policies.searches or jax.default_backend() == "cpu":
         return policies, keys
