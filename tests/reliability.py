@@ -1,5 +1,6 @@
 """The tables of docs/reliability.md, from what the fault suite has shown (`make faults`)."""
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -14,7 +15,7 @@ def write_tables(path, notes, kills):
     before, rest = page.read_text().split(_BEGIN)
     after = rest.split(_END)[1]
     rows = [f"| {what} | {outcome} | {count} |" for (what, outcome), count in faults.items()]
-    said = [f"| `{_cell(command)}` | {_cell(line)} |" for command, line in dict(lines).items()]
+    said = [f"| `{_cell(command)}` | {_plain(line)} |" for command, line in dict(lines).items()]
     text = [
         f"{len(faults)} kinds of fault, {kills} kills; all of these tests passed.",
         "",
@@ -33,3 +34,8 @@ def write_tables(path, notes, kills):
 
 def _cell(text):
     return text.replace("|", "\\|")
+
+
+def _plain(text):
+    """As it was said: nothing in it is a link, a tag or code."""
+    return re.sub(r"([|\[\]<>*_`])", r"\\\1", text)

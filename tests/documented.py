@@ -1,0 +1,207 @@
+"""The blocks of README.md and docs/: which commands and code they have, and how each is tested.
+
+Above a block of `sh`, `console` or `python` stands a comment that says how (CONTRIBUTING.md explains it to writers):
+
+    <!-- docs-test: run -->             runs as it is written
+    <!-- docs-test: small -->           runs with `SMALL` settings, a few steps and two seeds
+    <!-- docs-test: small, slow -->     the same among the slow tests; so is `run, slow`
+    <!-- docs-test: read: WHY -->       is not run: commands are parsed and configurations resolved, Python is compiled
+
+Only `pcmlp` and Python run. Of other programs it is checked that what they are given is there. A `console` block has
+commands after `$ ` and what they print. A Python block that begins with `# NAME.py` is that file for what follows it.
+"""
+
+import dataclasses
+import importlib.util
+import json
+import re
+import shlex
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+
+from pcmlp import cli
+from pcmlp.arguments import Eval, Plan, Train
+from pcmlp.runs import config as configuration
+
+ROOT = Path(__file__).parent.parent
+PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
+TESTED = ("sh", "console", "python")
+LABEL = re.compile(r"<!-- docs-test: ((?:run|small)(?:, slow)?|read: \S.*?) -->\s*")
+COMMAND = re.compile(r"\s*(\$|pcmlp|python3?|pip|make|\.venv/bin/\w+) ")
+ELSEWHERE = ("ray", "tensorboard", "venv")  # programs of others whose arguments are theirs to check
+SMALL = {
+    "task.horizon": "10",
+    "samples_per_policy": "10",
+    "eval_episodes": "2",
+    "rounds": "1",
+    "replay_size": "50",
+    "num_starts": "16",
+    "rnd_steps": "2",
+    "updates": "1",
+    "batch_steps": "20",
+    "features.sizes": "16,16",
+    "features.dim": "8",
+    "model.sizes": "16,16",
+    "model.members": "2",
+    "model.elites": "1",
+    "model.steps": "2",
+    "model.batch": "16",
+    "planner.updates": "1",
+    "planner.streams": "8",
+    "planner.length": "10",
+    "planner.batch": "16",
+    "planner.sizes": "16,16",
+    "planner.policy_sizes": "8",
+    "planner.value_sizes": "8",
+    "planner.value_batch": "20",
+    "planner.num_plans": "8",
+    "planner.plan_length": "5",
+    "planner.elites": "2",
+    "planner.iterations": "1",
+    "planner.particles": "2",
+    "planner.warmup": "1",
+    "planner.restarts": "1",
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    page: str
+    line: int
+    language: str  # "" where it is indented, or fenced without one
+    fenced: bool
+    label: str | None
+    text: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.page}:{self.line}"
+
+    @property
+    def file(self) -> str | None:
+        """Of a Python block that is a file."""
+        named = re.match(r"# (\w+\.py)\n", self.text)
+        return named[1] if named and self.language == "python" else None
+
+    @property
+    def commands(self) -> list[tuple[list[str], str]]:
+        """The words of each, and what it is shown to print."""
+        if self.language == "sh":
+            lines = self.text.replace("\\\n", " ").splitlines()
+            return [(words, "") for line in lines if (words := shlex.split(line, comments=True))]
+        if self.language == "console":
+            parts = re.split(r"^\$ (.*)\n", self.text, flags=re.MULTILINE)[1:]
+            return [(shlex.split(line), said) for line, said in zip(parts[::2], parts[1::2], strict=True)]
+        return []
+
+
+def blocks(page: str) -> list[Block]:
+    found, before = [], None
+    for token in MarkdownIt().enable("table").parse((ROOT / page).read_text()):
+        if token.type in ("fence", "code_block"):
+            label = LABEL.fullmatch(before.content) if before is not None and before.type == "html_block" else None
+            line = (token.map or [0])[0] + 1
+            language, fenced = token.info.strip(), token.type == "fence"
+            found.append(Block(page, line, language, fenced, label and label[1], token.content))
+        before = token
+    return found
+
+
+def links(page: str) -> list[str]:
+    """The files and folders that a page links to."""
+    found = []
+    for token in MarkdownIt().enable("table").parse((ROOT / page).read_text()):
+        for child in token.children or []:
+            target = child.attrs.get("href") or child.attrs.get("src")
+            if isinstance(target, str) and ":" not in target and not target.startswith("#"):
+                found.append(target.partition("#")[0])
+    return found
+
+
+def commands_in_text(page: str) -> list[list[str]]:
+    """Those of `pcmlp` that stand in a sentence or a table and have no placeholder, such as RUN, in them."""
+    tokens = MarkdownIt().enable("table").parse((ROOT / page).read_text())
+    codes = [child.content for token in tokens for child in token.children or [] if child.type == "code_inline"]
+    whole = [
+        code for code in codes if code.startswith("pcmlp ") and not re.search(r"\b[A-Z]{2,}\b|…|\.\.\.|\||[\[\]]", code)
+    ]
+    return [shlex.split(code) for code in whole]
+
+
+def check(words: list[str]) -> None:
+    """That a command can be given: its arguments are known, and what it names is there."""
+    words = [word for word in words if not re.match("[A-Z_]+=", word)]
+    program, rest = Path(words[0]).name, words[1:]
+    if program in ("python", "python3") and rest[:1] == ["-m"]:
+        program, rest = rest[1], rest[2:]
+    if program == "pcmlp":
+        try:
+            command = cli.parse(rest)
+        except SystemExit as stop:
+            assert not stop.code, words  # 0: help
+            return
+        if isinstance(command, Train):
+            settings = [item for items in command.set for item in items] + ["reward_free=true"] * command.reward_free
+            configuration.resolve(command.task, command.algo, command.seeds, command.steps, settings)
+    elif program == "make":
+        targets = re.findall(r"^([\w.]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert set(word for word in rest if "=" not in word) <= set(targets), words
+    elif program == "pip":
+        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        asked = re.findall(r"\[([\w,]+)\]", " ".join(rest))
+        assert set(",".join(asked).split(",")) <= {*extras, ""}, words
+    elif program == "pytest":
+        assert all((ROOT / word).exists() for word in rest if not word.startswith("-")), words
+    elif program.startswith("pcmlp."):
+        assert importlib.util.find_spec(program), words
+    else:
+        assert program in ELSEWHERE, f"{words}: a program that tests/documented.py knows nothing of"
+
+
+def shrink(words: list[str]) -> list[str]:
+    """The words of `pcmlp` with fewer episodes and attempts; `train` is made small by its configuration."""
+    command = cli.parse(words)
+    if isinstance(command, Eval):
+        return [*_without(words, "--episodes"), "--episodes", "2"]
+    if isinstance(command, Plan):
+        return [*_without(_without(words, "--attempts"), "--rounds"), "--attempts", "1", "--rounds", "1"]
+    return words
+
+
+def _without(words: list[str], flag: str) -> list[str]:
+    at = words.index(flag) if flag in words else len(words)
+    return words[:at] + words[at + 2 :]
+
+
+def use_small_settings(monkeypatch) -> None:
+    """Every configuration that is resolved from here on is small; as it was asked for, it has to be valid too."""
+    from pcmlp import agent
+
+    for_task, for_environment = configuration.resolve, configuration.resolve_gymnasium
+
+    def small_task(task, algo=None, seeds=(0, 1, 2, 3), steps=None, settings=()):
+        asked = for_task(task, algo, seeds, steps, settings)
+        made = for_task(task, algo, seeds[:2], steps or asked.steps, small(asked, settings))
+        return dataclasses.replace(made, steps=min(made.steps, 2 * int(made.steps_per_iteration)))
+
+    def small_environment(name, horizon, algo, seed, steps, settings=()):
+        asked = for_environment(name, horizon, algo, seed, steps, settings)
+        fitting = {"samples_per_policy": str(horizon), "replay_size": str(2 * horizon)}
+        made = [item for item in small(asked, settings, fitting) if not item.startswith("task.")]
+        return for_environment(name, horizon, algo, seed, steps, made)
+
+    for module in (configuration, agent):
+        monkeypatch.setattr(module, "resolve", small_task)
+        monkeypatch.setattr(module, "resolve_gymnasium", small_environment)
+
+
+def small(config, settings, fitting=None) -> list[str]:
+    """`settings`, and every setting of a configuration that `SMALL` has, unless it is none."""
+    whole = configuration.settings_in(json.loads(configuration.to_json(config)))
+    has = {key for key, _, value in (item.partition("=") for item in whole) if value != "none"}
+    given = dict(item.split("=", 1) for item in settings)
+    chosen = {**SMALL, **(fitting or {})}
+    return [f"{key}={value}" for key, value in (given | {k: v for k, v in chosen.items() if k in has}).items()]
