@@ -2,7 +2,7 @@
 PYTHON ?= python3
 PIP := .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test slow faults lint clean
+.PHONY: demo test slow faults docs lint clean
 
 demo: .venv/base
 	.venv/bin/python -m pcmlp.experiments.demo
@@ -16,6 +16,10 @@ slow: .venv/test
 # Every fault that is injected, with fifty kills; docs/reliability.md gets its tables from it.
 faults: .venv/test
 	.venv/bin/python -m pytest -m 'fault or bad_input' --kills=50 --reliability=docs/reliability.md
+
+# The docs as a site, site/index.html; every warning is an error.
+docs: .venv/docs
+	.venv/bin/python -m sphinx -q -W --keep-going -d .venv/doctrees docs site
 
 lint: .venv/test
 	.venv/bin/ruff check .
@@ -34,5 +38,9 @@ lint: .venv/test
 	$(PIP) -e '.[test]'
 	touch $@
 
+.venv/docs: .venv/base
+	$(PIP) -e '.[docs]'
+	touch $@
+
 clean:
-	rm -rf .venv .pytest_cache .ruff_cache  # runs/ is yours
+	rm -rf .venv .pytest_cache .ruff_cache site  # runs/ is yours

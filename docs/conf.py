@@ -28,6 +28,7 @@ myst_heading_anchors = 4
 myst_enable_extensions = ["html_image"]
 
 autodoc_member_order = "bysource"
+autodoc_inherit_docstrings = False
 autodoc_typehints = "none"  # shapes make a signature unreadable; the source has them
 
 html_theme = "furo"
@@ -61,14 +62,14 @@ def name_links_out(text: str, page: Path) -> str:
 
 
 def help_of(words: list[str]) -> str:
-    """What `pcmlp WORDS --help` prints, without its frames."""
+    """What `pcmlp WORDS --help` prints, without its rules."""
     from pcmlp.cli import parse
 
     os.environ["COLUMNS"] = "96"
     with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.suppress(SystemExit):
         parse([*words, "--help"])
-    lines = [re.sub(r"^[│╭╰]─? ?|[─ ]*[│╮╯]$", "", line).rstrip() for line in said.getvalue().splitlines()]
-    return "\n".join("" if set(line) == {"─"} else line for line in lines).strip()
+    lines = [line.rstrip() for line in said.getvalue().splitlines() if set(line.strip()) != {"-"}]
+    return "\n".join(lines).strip()
 
 
 def commands() -> str:
@@ -113,7 +114,13 @@ def escaped(line: str) -> str:
     return "".join(pieces)
 
 
+def skip_member(app, what: str, name: str, obj, skip: bool, options) -> bool:
+    """Fields of a NamedTuple, of which Python itself says nothing but their number."""
+    return skip or (getattr(obj, "__doc__", None) or "").startswith("Alias for field number")
+
+
 def setup(app) -> None:
     sys.path.insert(0, str(ROOT / "src"))
     app.connect("source-read", read_page)
     app.connect("autodoc-process-docstring", read_docstring)
+    app.connect("autodoc-skip-member", skip_member)

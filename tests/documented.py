@@ -122,13 +122,10 @@ def links(page: str) -> list[str]:
 
 
 def commands_in_text(page: str) -> list[list[str]]:
-    """Those of `pcmlp` that stand in a sentence or a table and have no placeholder, such as RUN, in them."""
+    """The runs that a sentence or a table names whole, with no placeholder such as DIR in them."""
     tokens = MarkdownIt().enable("table").parse((ROOT / page).read_text())
     codes = [child.content for token in tokens for child in token.children or [] if child.type == "code_inline"]
-    whole = [
-        code for code in codes if code.startswith("pcmlp ") and not re.search(r"\b[A-Z]{2,}\b|…|\.\.\.|\||[\[\]]", code)
-    ]
-    return [shlex.split(code) for code in whole]
+    return [shlex.split(code) for code in codes if re.match(r"pcmlp train [a-z]", code) and "…" not in code]
 
 
 def check(words: list[str]) -> None:
@@ -138,17 +135,13 @@ def check(words: list[str]) -> None:
     if program in ("python", "python3") and rest[:1] == ["-m"]:
         program, rest = rest[1], rest[2:]
     if program == "pcmlp":
-        try:
-            command = cli.parse(rest)
-        except SystemExit as stop:
-            assert not stop.code, words  # 0: help
-            return
+        command = cli.parse(rest)
         if isinstance(command, Train):
             settings = [item for items in command.set for item in items] + ["reward_free=true"] * command.reward_free
             configuration.resolve(command.task, command.algo, command.seeds, command.steps, settings)
     elif program == "make":
         targets = re.findall(r"^([\w.]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-        assert set(word for word in rest if "=" not in word) <= set(targets), words
+        assert {word for word in rest if "=" not in word} <= set(targets), words
     elif program == "pip":
         extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
         asked = re.findall(r"\[([\w,]+)\]", " ".join(rest))

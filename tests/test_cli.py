@@ -293,6 +293,7 @@ def test_unknown_words_are_one_line_and_code_2(command, named, capsys, record_pr
     assert shown.out == ""
     assert shown.err.startswith("pcmlp: ")
     assert shown.err.count("\n") == 1
+    assert "--" * 4 not in shown.err  # a rule of the box it was in
     assert named in shown.err
 
 

@@ -1,4 +1,4 @@
-"""Every command and every piece of Python in README.md and docs/ (`documented.py` has how), every link, and the site."""
+"""Every command and every piece of Python in README.md and docs/ (`documented.py` has how), the links, the site."""
 
 import subprocess
 import sys

@@ -72,8 +72,12 @@ def parse(words: list[str]) -> Any:
 
 
 def one_line(box: str) -> str:
-    """tyro's box about arguments it does not know, without its borders and without help on the flags it names."""
-    lines = [line.strip("│╭╮╰╯─ ") for line in box.splitlines()[1:]]
+    """tyro's box about arguments it does not know, without its borders and without help on the flags it names.
+
+    Where what is printed cannot hold borders, a box has rules of dashes.
+    """
+    lines = [re.sub("^-+$", "", line.strip("│╭╮╰╯─ ")) for line in box.splitlines()[1:]]
+    lines = lines[1:] if lines[:1] == [""] else lines
     said = " ".join(lines[: lines.index("")]) if "" in lines else " ".join(lines)
     meant = [line.split()[0] for line in lines if line.startswith("--")]
     meant_words = f"; perhaps you meant {' or '.join(meant)}" if meant else ""
