@@ -1,4 +1,4 @@
-"""The blocks of README.md and docs/: which commands and code they have, and how each is tested.
+"""The blocks of README.md, docs/ and other pages: which commands and code they have, and how each is tested.
 
 Above a block of `sh`, `console` or `python` stands a comment that says how (CONTRIBUTING.md explains it to writers):
 
@@ -27,7 +27,12 @@ from pcmlp.arguments import Eval, Plan, Train
 from pcmlp.runs import config as configuration
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "benchmarks/README.md",
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
+]
 TESTED = ("sh", "console", "python")
 LABEL = re.compile(r"<!-- docs-test: ((?:run|small)(?:, slow)?|read: \S.*?) -->\s*")
 COMMAND = re.compile(r"\s*(\$|pcmlp|python3?|pip|make|\.venv/bin/\w+) ")
@@ -192,9 +197,15 @@ def use_small_settings(monkeypatch) -> None:
 
 
 def small(config, settings, fitting=None) -> list[str]:
-    """`settings`, and every setting of a configuration that `SMALL` has, unless it is none."""
+    """`settings`, and of a configuration all that `SMALL` makes smaller."""
     whole = configuration.settings_in(json.loads(configuration.to_json(config)))
-    has = {key for key, _, value in (item.partition("=") for item in whole) if value != "none"}
+    has = dict(item.split("=", 1) for item in whole)
     given = dict(item.split("=", 1) for item in settings)
-    chosen = {**SMALL, **(fitting or {})}
-    return [f"{key}={value}" for key, value in (given | {k: v for k, v in chosen.items() if k in has}).items()]
+    chosen = {key: value for key, value in {**SMALL, **(fitting or {})}.items() if key in has}
+    smaller = {key: value for key, value in chosen.items() if has[key] != "none" and size(has[key]) > size(value)}
+    return [f"{key}={value}" for key, value in (given | smaller).items()]
+
+
+def size(value: str) -> float:
+    """Of a number, or of the layers of a net."""
+    return sum(float(part) for part in value.split(","))
