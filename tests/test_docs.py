@@ -64,6 +64,12 @@ def test_commands_are_known(page, place):
                 check(words)
 
 
+def test_the_site_lists_every_page():
+    listed = (ROOT / "docs" / "index.rst").read_text()
+    names = [page.removeprefix("docs/").removesuffix(".md") for page in PAGES if page.startswith("docs/")]
+    assert not [name for name in names if f"<{name}>" not in listed]
+
+
 def pages_to_run(*labels):
     return [page for page in PAGES if any(block.label in labels for block in blocks(page))]
 
