@@ -20,9 +20,7 @@ project = "pcmlp"
 author = "The pcmlp authors"
 release = version = metadata.version("pcmlp")
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-exclude_patterns = ["conf.py"]
 highlight_language = "text"  # formulas and output; what is code says so
-nitpicky = False
 
 myst_heading_anchors = 4
 myst_enable_extensions = ["html_image"]
