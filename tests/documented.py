@@ -25,6 +25,8 @@ from markdown_it import MarkdownIt
 from pcmlp import cli
 from pcmlp.arguments import Eval, Plan, Train
 from pcmlp.runs import config as configuration
+from pcmlp.runs.presets import default_algorithm
+from pcmlp.tasks import TASKS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -157,6 +159,15 @@ def check(words: list[str]) -> None:
         assert importlib.util.find_spec(program), words
     else:
         assert program in ELSEWHERE, f"{words}: a program that tests/documented.py knows nothing of"
+
+
+def new_folder(words: list[str]) -> str | None:
+    """Of a run that a command starts: what is there already would be refused."""
+    command = cli.parse(words[1:]) if words[0] == "pcmlp" else None
+    if not isinstance(command, Train) or command.resume:
+        return None
+    algo = command.algo or default_algorithm(command.task) if command.task in TASKS else command.algo or "pcmlp"
+    return str(command.out or f"{command.task}-{algo}")
 
 
 def shrink(words: list[str]) -> list[str]:

@@ -14,6 +14,7 @@ from documented import (
     check,
     commands_in_text,
     links,
+    new_folder,
     shrink,
     use_small_settings,
 )
@@ -54,6 +55,7 @@ def test_links_lead_somewhere(page):
 def test_commands_are_known(page, place):
     for words in commands_in_text(page):
         check(words)
+    folders = set()
     for block in blocks(page):
         if block.language == "python":
             compile(block.text, block.place, "exec")
@@ -62,6 +64,9 @@ def test_commands_are_known(page, place):
         for words, said in block.commands:
             if not said.startswith("pcmlp: "):  # what is shown to be refused runs below
                 check(words)
+                folder = new_folder(words)
+                assert folder is None or folder not in folders, f"{block.place}: {words} is refused; give it an --out"
+                folders.add(folder)
 
 
 def test_the_site_lists_every_page():
