@@ -5,6 +5,7 @@ It goes to `RUNS/EXPERIMENT/TASK/LABEL` as any other run; its configuration, met
 place is not run again, one that was cut off goes on, and one of other settings is not touched.
 """
 
+import csv
 import json
 import shlex
 from dataclasses import dataclass
@@ -21,6 +22,15 @@ from pcmlp.types import ConfigError
 KEPT = ("config.json", "metrics.csv", "summary.json")  # in the order in which they are written
 SEEDS = tuple(range(10))
 PAPER_SEEDS = (1234, 2314, 2345, 1235)
+_SHOWN = 4  # settings that differ, named
+_BEFORE = {  # what the first results that are kept had and did not say; a model is told by its settings
+    "preset": "ours",
+    "num_starts": 1024,
+    "keeps_better": False,
+    "model.members": 1,
+    "model.method": "exact",
+    "planner.restarts": 0,
+}
 
 
 @dataclass(frozen=True)
@@ -79,7 +89,7 @@ def keep(run: Path, result: Path) -> None:
 
 
 def check_mine(config: RunConfig, run: Path) -> None:
-    """That the folder holds this run, or none."""
+    """That the run's folder holds this run, or none."""
     if not (run / "config.json").exists():
         return
     try:
@@ -88,18 +98,58 @@ def check_mine(config: RunConfig, run: Path) -> None:
         raise ConfigError(f"{run}: holds another run; remove it, or give another --runs ({error})") from error
 
 
+def check_result(config: RunConfig, result: Path) -> None:
+    """That what is kept is of this run, if anything is, and whole."""
+    if not (result / "config.json").exists():
+        return
+    if changed := _changed(config, result):
+        raise ConfigError(
+            f"{result}: holds another run, or one of another version of pcmlp ({changed}); "
+            "remove it to run it again, or give another --results"
+        )
+    if not is_finished(config, result):
+        return
+    rows = (_read(result / "summary.json")["iterations"] + 1) * len(config.seeds)
+    text = (result / "metrics.csv").read_text() if (result / "metrics.csv").exists() else ""
+    lines = list(csv.reader(text.splitlines()))
+    if not text.endswith("\n") or len(lines) != rows + 1 or any(len(line) != len(lines[0]) for line in lines):
+        raise ConfigError(f"{result}/metrics.csv: half-written or edited; remove {result} to run it again")
+
+
 def is_finished(config: RunConfig, folder: Path) -> bool:
     """Whether this very configuration was run to its end."""
     if not ((folder / "summary.json").exists() and (folder / "config.json").exists()):
         return False
+    return not _changed(config, folder) and _read(folder / "summary.json").get("status") in ENDED
+
+
+def _changed(config: RunConfig, folder: Path) -> str:
+    """How the folder's configuration differs from this one, in words; settings that came later and are off do not."""
     old, new = _read(folder / "config.json"), json.loads(to_json(config))
-    if differences(checkpoint.of_old(old), checkpoint.of_old(new)):
-        return False
-    return _read(folder / "summary.json")["status"] in ENDED
+    try:
+        changed = differences(_of_before(checkpoint.of_old(old)), _of_before(checkpoint.of_old(new)))
+    except (KeyError, TypeError, AttributeError):
+        return "its config.json is none of a run"
+    if len(changed) > _SHOWN:
+        return f"{len(changed)} settings differ, such as {', '.join(list(changed)[:_SHOWN])}"
+    return ", ".join(f"{key}: {before} -> {after}" for key, (before, after) in changed.items())
+
+
+def _of_before(record: dict[str, Any]) -> dict[str, Any]:
+    """Without what the first results that are kept did not say yet, where it is what they had."""
+    kept = {key: value for key, value in record.items() if _BEFORE.get(key) != value}
+    for group in ("model", "planner"):
+        inside = record[group].items()
+        kept[group] = {key: value for key, value in inside if _BEFORE.get(f"{group}.{key}") != value}
+    kept["model"].pop("name", None)
+    return kept
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text())
+        record = json.loads(path.read_text())
+        if not isinstance(record, dict):
+            raise ValueError("not an object")
+        return record
     except ValueError as error:
         raise ConfigError(f"{path}: half-written or edited; remove {path.parent} to run it again") from error
