@@ -105,7 +105,7 @@ def run(
         return doctor.main()
     from pcmlp.runs.cache import prepare
 
-    prepare()
+    prepare(tiny=isinstance(command, Paper) and command.scale == "smoke")
     check_devices()
     if isinstance(command, Eval):
         return evaluate(command)

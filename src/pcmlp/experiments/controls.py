@@ -1,9 +1,9 @@
 """What each part of Deep PC-MLP changes: its controls and our deviations on mountain-car, acrobot and the U-maze.
 
-(paper: section 7.1; here ten seeds. The maze stands for the question that the two classic tasks leave open, since going far is all they
-ask: whether it matters where the cover has been. There an imagination without bounds, one that begins at the world's
-own starts alone, one exploring policy that goes on from iteration to iteration, and all three at once show what each of
-our deviations changes.)
+(paper: section 7.1; here ten seeds. The maze stands for the question that the two classic tasks leave open, since going
+far is all they ask: whether it matters where the cover has been. There an imagination without bounds, one that begins
+at the world's own starts alone, one exploring policy that goes on from iteration to iteration, and all three at once
+show what each of our deviations changes.)
 
     pcmlp paper controls                                    # all of it; a GPU is wanted
     pcmlp paper controls --only point-umaze/unbounded       # one run

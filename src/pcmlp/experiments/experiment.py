@@ -111,7 +111,7 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> None
     options.add_argument("--results", type=Path, help="where the kept files and tables go")
     options.add_argument("--runs", type=Path, help="where the runs go")
     given = options.parse_args(arguments)
-    prepare()
+    prepare(tiny=given.scale == "smoke")
     scale = SCALES[given.scale]
     runs, results = given.runs or scale.folder, given.results or scale.results
     try:

@@ -1,4 +1,4 @@
-"""Each rival where its own paper, or the library it follows, shows it learning, so that losing elsewhere says something.
+"""Each rival where its own paper, or its library, shows it learning, so that losing elsewhere says something.
 
 (paper: none; the rivals' own papers. Three seeds.)
 

@@ -98,6 +98,13 @@ QUICK = Scale(
         "algo pcmlp-mppi": (*_SHORT_PLANS, "eval_episodes=2"),
         "algo lc3": (*_SHORT_PLANS, "eval_episodes=2"),
     },
+    runs={
+        "sparse": ("mountain-car/*", "acrobot/*", "point-umaze/*"),
+        "own_tasks": ("cart-pole/*", "pendulum/*", "gym:Pendulum-v1/*", "mountain-car/*"),
+        "dense": ("half-cheetah/pcmlp", "half-cheetah/no-bonus", "half-cheetah/covariance-off", "pendulum/pcmlp"),
+        "held_out": ("point-umaze/*", "mountain-car/*", "acrobot/*"),
+        "ablation": ("mountain-car/*",),
+    },
     most={"lemma_samples": 10_000, "lemma_runs": 20, "trials": 20, "plan_rounds": 5},
 )
 SMOKE = Scale(
@@ -131,6 +138,16 @@ SMOKE = Scale(
         "planner real-sac": ("planner.sizes=8", "planner.batch=16", "planner.updates_per_step=0.1"),
         "planner cem": (*_TINY_PLANS, "planner.elites=2", "planner.iterations=1", "planner.particles=1"),
         "planner mppi": (*_TINY_PLANS, "planner.restarts=1"),
+    },
+    # Compiling is all that takes time: runs that share a program are cheap, others stand for their kind.
+    runs={
+        "sparse": ("mountain-car/*", "*/pcmlp", "*/no-bonus", "*/covariance-off"),
+        "controls": ("*/pcmlp", "*/no-bonus", "*/covariance-off", "point-umaze/*", "mountain-car/*"),
+        "own_tasks": ("pendulum/trpo", "gym:Pendulum-v1/sac", "mountain-car/*"),
+        "dense": ("half-cheetah/pcmlp", "half-cheetah/no-bonus", "half-cheetah/covariance-off", "pendulum/pcmlp"),
+        "held_out": ("point-umaze/*",),
+        "ablation": ("mountain-car/*", "walker2d-et/c-0.1", "walker2d-et/covariance-off"),
+        "planners": ("mountain-car/*",),
     },
     most={"lemma_samples": 300, "lemma_runs": 3, "trials": 2, "plan_rounds": 1, "plan_attempts": 1, "places": 2},
 )
