@@ -7,11 +7,12 @@ stays.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pcmlp.experiments.job import Job, run_job
 
 
+@runtime_checkable
 class Engine(Protocol):
     def __call__(self, jobs: Sequence[Job], runs: Path, results: Path) -> None: ...
 
