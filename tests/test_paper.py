@@ -134,7 +134,7 @@ TINY_EXPERIMENT = Experiment("locks", "section 5", "locks", lambda: [LOCK], per_
 def test_an_experiment_from_its_runs_to_its_page(places, monkeypatch, capsys):
     runs, results, trained, _ = places
     monkeypatch.setattr(paper, "EXPERIMENTS", {"locks": TINY_EXPERIMENT})
-    monkeypatch.setattr(paper, "report", lambda folders: folders[0] / "report.html")
+    monkeypatch.setattr(paper, "report", lambda folders, out: out / "report.html")
     for _ in range(2):
         assert main(["paper", "all", "--scale", "full"]) == 0
     assert len(trained) == 1
@@ -156,7 +156,7 @@ def test_other_machines_get_every_run_at_once_but_those_that_are_timed(places, m
         local(jobs, runs, results)
 
     monkeypatch.setattr(paper, "EXPERIMENTS", {"locks": TINY_EXPERIMENT, "timed": alone})
-    monkeypatch.setattr(paper, "report", lambda folders: folders[0])
+    monkeypatch.setattr(paper, "report", lambda folders, out: out)
     monkeypatch.setattr(paper, "engine_of", lambda name, address: cluster)
     paper.paper(["timed", "locks"], scale="full", engine="ray")
     assert sent == [[LOCK]]

@@ -48,7 +48,7 @@ def paper(
     for experiment in chosen:
         if jobs[experiment.name] or not only:
             conduct(experiment, jobs[experiment.name], size, runs, results)
-    return report([results])
+    return report([results], results)
 
 
 def engine_of(name: str, address: str | None) -> Engine:
