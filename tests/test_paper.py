@@ -68,6 +68,16 @@ def test_a_job_of_other_settings_is_left_alone(places):
     assert len(trained) == 1
 
 
+def test_a_folder_of_another_run_does_not_matter_where_the_result_is_finished(places):
+    runs, results, trained, _ = places
+    local([LOCK], runs, results)
+    (runs / LOCK.where / "config.json").write_text("{}")
+    experiment.check([LOCK], runs, results)
+    (results / LOCK.where / "summary.json").unlink()
+    with pytest.raises(ConfigError, match="tiny: holds another run; remove it, or give another --runs"):
+        experiment.check([LOCK], runs, results)
+
+
 def test_a_stop_is_passed_on_and_nothing_is_kept_of_it(places):
     runs, results, trained, status = places
     status[0] = "stopped"
@@ -172,6 +182,8 @@ def test_a_measured_table_is_made_once(places, monkeypatch):
         return [{"x": 1}]
 
     lemma = Experiment("locks", "", "", list, lambda done: iter(()), measured={"lemma": measure})
+    experiment.conduct(lemma, [], FULL, runs, results, whole=False)
+    assert made == []
     for _ in range(2):
         experiment.conduct(lemma, [], FULL, runs, results)
     assert made == [FULL]
@@ -240,3 +252,11 @@ def test_results_of_another_version_say_which_and_what_to_do(places, capsys):
     for said in ("results/sparse/mountain-car/trpo", "planner.discount: 0.5 -> 0.99", "of_tomorrow", "remove it"):
         assert said in line
     assert trained == []
+
+
+def test_who_stops_it_is_told_how_to_go_on(places, monkeypatch, capsys):
+    status = places[3]
+    status[0] = "stopped"
+    monkeypatch.setattr(paper, "EXPERIMENTS", {"locks": TINY_EXPERIMENT})
+    assert main(["paper", "locks"]) == 130
+    assert "the same command goes on with it" in capsys.readouterr().out

@@ -267,16 +267,20 @@ def paper(command: Paper) -> int:
     from pcmlp.experiments.paper import paper as make
     from pcmlp.runs.parse import parse_int
 
-    page = make(
-        command.names,
-        scale=command.scale,
-        engine=command.engine,
-        address=command.address,
-        results=command.results,
-        runs=command.runs,
-        only=command.only,
-        seeds=None if command.seeds is None else [parse_int("seeds", seed) for seed in command.seeds],
-    )
+    try:
+        page = make(
+            command.names,
+            scale=command.scale,
+            engine=command.engine,
+            address=command.address,
+            results=command.results,
+            runs=command.runs,
+            only=command.only,
+            seeds=None if command.seeds is None else [parse_int("seeds", seed) for seed in command.seeds],
+        )
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on with it, and does nothing twice")
+        return _INTERRUPTED
     print(page)
     return 0
 

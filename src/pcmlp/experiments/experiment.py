@@ -30,8 +30,13 @@ class Done:
     results: Path
 
     def result(self, job: Job) -> Path:
-        """The files that are kept of a run; `runs` has all of them, unless it was run elsewhere."""
+        """The files that are kept of a run."""
         return self.results / job.where
+
+    def run(self, job: Job) -> Path | None:
+        """All of its files, where they still are."""
+        folder = self.runs / job.where
+        return folder if is_finished(job.config(), folder) else None
 
     def summary(self, job: Job) -> dict[str, Any]:
         return read_summary(self.result(job))
@@ -74,15 +79,19 @@ def check(jobs: Sequence[Job], runs: Path, results: Path) -> None:
     for job in jobs:
         config = job.config()
         check_result(config, results / job.where)
-        check_mine(config, runs / job.where)
+        if not is_finished(config, results / job.where):
+            check_mine(config, runs / job.where)
 
 
-def conduct(experiment: Experiment, jobs: Sequence[Job], scale: Scale, runs: Path, results: Path) -> None:
-    """The runs in this process, unless they are finished; then the tables of all that is, now or from before."""
+def conduct(
+    experiment: Experiment, jobs: Sequence[Job], scale: Scale, runs: Path, results: Path, *, whole: bool = True
+) -> None:
+    """The runs in this process, unless they are finished; then the tables of all that is, now or from before. What is
+    measured besides is for the `whole` experiment."""
     local(jobs, runs, results)
     folder = results / experiment.name
     for name, measure in experiment.measured.items():
-        if not kept(folder / f"{name}.csv"):
+        if whole and not kept(folder / f"{name}.csv"):
             write_table(folder / f"{name}.csv", measure(scale))
     candidates = {job.where: job for job in [*map(scale.of, experiment.jobs()), *jobs]}  # those just run come last
     finished = [job for job in candidates.values() if is_finished(job.config(), results / job.where)]
@@ -118,6 +127,6 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> None
         known_runs([experiment], given.only)
         jobs = experiment.jobs_at(scale, given.only, given.seeds)
         check(jobs, runs, results)
-        conduct(experiment, jobs, scale, runs, results)
+        conduct(experiment, jobs, scale, runs, results, whole=not given.only)
     except ConfigError as error:
         options.error(str(error))

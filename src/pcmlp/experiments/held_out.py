@@ -138,10 +138,10 @@ def tables(done: Done) -> Tables:
 
 def places_of(job: Job, done: Done) -> Rows:
     """Kept beside the run. Trying them takes the model: none where only the files that are kept are left of a run."""
-    table, run = done.result(job) / "places.csv", done.runs / job.where
+    table, run = done.result(job) / "places.csv", done.run(job)
     if table.exists():
         return read_table(table)
-    if job.algo not in MODELLED or not (run / "checkpoint").exists():
+    if job.algo not in MODELLED or run is None:
         return []
     rows = try_places(load_learned(run), job.task, done.scale)
     write_table(table, rows)

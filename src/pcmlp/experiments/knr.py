@@ -80,7 +80,8 @@ def optimum_row(job: Job, scale: Scale) -> Row:
 
 def tables(done: Done) -> Tables:
     """`knr-lds`, `knr-poly`: who gets how near to planning in the true dynamics."""
-    for best in read_table(done.results / NAME / "optimum.csv"):
+    known = done.results / NAME / "optimum.csv"
+    for best in read_table(known) if known.exists() else ():
         own, stronger = float(best["same_planner"]), float(best["four_particles"])
         yield (
             best["task"],

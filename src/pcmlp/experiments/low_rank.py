@@ -105,8 +105,8 @@ def likelihood_error(scale: Scale) -> Rows:
 def tables(done: Done) -> Tables:
     """The exact value of each seed's best policy of the cover against the exact optimum. It takes the policies: where
     only the files that are kept are left of a run, the table stays as it is."""
-    folders = {job: done.runs / job.where for job in done.jobs}
-    if not all((folder / "policy").exists() for folder in folders.values()):
+    folders = {job: folder for job in done.jobs if (folder := done.run(job))}
+    if len(folders) < len(done.jobs):
         return
     mdp = algorithm_1(resolve(TASK, ALGO)).world.mdp
     planner = ValueIteration()

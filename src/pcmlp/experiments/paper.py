@@ -47,7 +47,7 @@ def paper(
         run(list(shared.values()), runs, results)
     for experiment in chosen:
         if jobs[experiment.name] or not only:
-            conduct(experiment, jobs[experiment.name], size, runs, results)
+            conduct(experiment, jobs[experiment.name], size, runs, results, whole=not only)
     return report([results], results)
 
 

@@ -22,7 +22,6 @@ from pcmlp.runs.options import (
     name_of,
 )
 from pcmlp.runs.parse import split_settings
-from pcmlp.tasks.registered import GymnasiumTask
 
 _RECORDS = {DeepConfig: "deep", FrameworkConfig: "framework", FreeConfig: "model-free", CoverConfig: "cover"}
 
@@ -71,9 +70,7 @@ class Scale:
 
 def parts_of(config: RunConfig) -> list[str]:
     """What sizes are chosen by: the kind of algorithm, then the names of its parts."""
-    registered = isinstance(config.task, GymnasiumTask)
-    groups = {group: getattr(config, group) for group in GROUPS if not (group == "task" and registered)}
-    named = [f"{group} {name_of(GROUPS[group], options)}" for group, options in groups.items()]
+    named = [f"{group} {name_of(names, getattr(config, group))}" for group, names in GROUPS.items()]
     return [_RECORDS[type(config)], *named, f"algo {config.algo}"]
 
 
@@ -81,16 +78,17 @@ _TINY_NETS = ("planner.policy_sizes=8", "planner.value_sizes=8")
 _TINY_PLANS = ("planner.num_plans=8", "planner.plan_length=5", "planner.warmup=1")
 
 _FEW_PLANS = ("planner.num_plans=50", "planner.elites=5", "planner.particles=2")
-_SHORT_PLANS = ("planner.num_plans=100", "planner.plan_length=50", "planner.warmup=10")
+_SHORT_PLANS = ("planner.num_plans=100", "planner.plan_length=50", "planner.warmup=10", "planner.restarts=2")
 
 FULL = Scale("full")
 QUICK = Scale(
     "quick",
     seeds=2,
-    iterations={"deep": 5, "model-free": 5, "cover": 2},
+    iterations={"deep": 3, "model-free": 5, "cover": 2},
     settings={
         "deep": ("eval_episodes=10",),
         "model-free": ("eval_episodes=10",),
+        "planner trpo": ("rounds=2",),
         "planner sac": ("planner.updates=50", "rounds=4"),
         "algo pets": (*_FEW_PLANS, "model.sizes=64,64", "model.steps=200", "eval_episodes=2"),
         "algo pets-gt": (*_FEW_PLANS, "eval_episodes=2"),
@@ -99,13 +97,13 @@ QUICK = Scale(
         "algo lc3": (*_SHORT_PLANS, "eval_episodes=2"),
     },
     runs={
-        "sparse": ("mountain-car/*", "acrobot/*", "point-umaze/*"),
+        "sparse": ("mountain-car/*", "acrobot/pcmlp", "acrobot/no-bonus", "point-umaze/pcmlp", "point-umaze/no-bonus"),
         "own_tasks": ("cart-pole/*", "pendulum/*", "gym:Pendulum-v1/*", "mountain-car/*"),
         "dense": ("half-cheetah/pcmlp", "half-cheetah/no-bonus", "half-cheetah/covariance-off", "pendulum/pcmlp"),
         "held_out": ("point-umaze/*", "mountain-car/*", "acrobot/*"),
         "ablation": ("mountain-car/*",),
     },
-    most={"lemma_samples": 10_000, "lemma_runs": 20, "trials": 20, "plan_rounds": 5},
+    most={"lemma_samples": 10_000, "lemma_runs": 20, "trials": 20, "plan_rounds": 5, "plan_attempts": 1, "places": 3},
 )
 SMOKE = Scale(
     "smoke",

@@ -74,6 +74,7 @@ def machine_of(summary: dict[str, Any]) -> Row:
 
 
 def slope(rows: Sequence[Row], x: str, y: str) -> float | str:
-    """Of ln y against ln x over the rows of a table; none of fewer than two."""
-    logs = np.log([[float(row[x]), float(row[y])] for row in rows])
+    """Of ln y against ln x over the rows of a table; none of fewer than two, or of none."""
+    with np.errstate(divide="ignore"):  # an error may be 0
+        logs = np.log([[float(row[x]), float(row[y])] for row in rows])
     return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0]) if len(rows) > 1 and np.isfinite(logs).all() else ""
