@@ -121,6 +121,7 @@ SMOKE = Scale(
         "model-free": ("task.horizon=20", "samples_per_policy=40", "eval_episodes=2"),
         "cover": ("task.horizon=20", "samples_per_policy=20", "updates=1", "batch_steps=40", "eval_episodes=2"),
         "framework": ("eval_episodes=2",),
+        "task combination-lock": ("samples_per_policy=40",),
         "features random-network": ("features.sizes=16,16",),
         "model neural": ("model.sizes=16,16", "model.steps=2", "model.batch=16"),
         "model probabilistic": ("model.sizes=16,16", "model.steps=2", "model.batch=16"),
@@ -139,6 +140,9 @@ SMOKE = Scale(
     },
     # Compiling is all that takes time: runs that share a program are cheap, others stand for their kind.
     runs={
+        "combination_lock": ("*/horizon-5", "*/pcmlp-linear", "*/random", "*/no-bonus", "*/covariance-off"),
+        "knr": ("knr-lds/*", "knr-poly/exact"),
+        "certificate": ("combination-lock/*", "low-rank/preset", "knr-lds/preset"),
         "sparse": ("mountain-car/*", "*/pcmlp", "*/no-bonus", "*/covariance-off"),
         "controls": ("*/pcmlp", "*/no-bonus", "*/covariance-off", "point-umaze/*", "mountain-car/*"),
         "own_tasks": ("pendulum/trpo", "gym:Pendulum-v1/sac", "mountain-car/*"),
