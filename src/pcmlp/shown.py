@@ -7,7 +7,6 @@ from rich.table import Table
 
 from pcmlp import theory
 from pcmlp.arguments import KNR, LinearMDP
-from pcmlp.experiments.catalogue import EXPERIMENTS
 from pcmlp.runs.parse import parse_float, parse_int
 from pcmlp.runs.presets import ALGORITHMS, DEEP_PRESETS, FREE_PRESETS, algorithms_for
 from pcmlp.tasks import TASKS
@@ -15,6 +14,8 @@ from pcmlp.tasks.registered import PREFIX, GymnasiumTask
 
 
 def names() -> int:
+    from pcmlp.experiments.catalogue import EXPERIMENTS  # takes seconds, which `theory` need not wait for
+
     tasks = {name: f"{first_line(options)} [{', '.join(algorithms_for(name))}]" for name, options in TASKS.items()}
     tasks[f"{PREFIX}ID"] = f"{first_line(GymnasiumTask)} [{', '.join((*DEEP_PRESETS, *FREE_PRESETS))}]"
     experiments = {name: f"{made.shows} ({made.place})" for name, made in EXPERIMENTS.items()}
