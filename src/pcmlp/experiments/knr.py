@@ -56,7 +56,7 @@ def optimum(scale: Scale) -> Rows:
 
     Neither is the optimum over all policies, which nobody knows; the better of them is the best planner tried.
     """
-    return [optimum_row(job, scale) for job in map(scale.of, jobs()) if job.label == "exact"]
+    return [optimum_row(scale.of(job), scale) for job in jobs() if job.label == "exact" and scale.has(job)]
 
 
 def optimum_row(job: Job, scale: Scale) -> Row:

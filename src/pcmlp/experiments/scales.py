@@ -140,9 +140,10 @@ SMOKE = Scale(
     },
     # Compiling is all that takes time: runs that share a program are cheap, others stand for their kind.
     runs={
-        "combination_lock": ("*/horizon-5", "*/pcmlp-linear", "*/random", "*/no-bonus", "*/covariance-off"),
-        "knr": ("knr-lds/*", "knr-poly/exact"),
-        "certificate": ("combination-lock/*", "low-rank/preset", "knr-lds/preset"),
+        "combination_lock": ("*/horizon-5", "*/pcmlp-linear", "*/random", "*/covariance-off"),
+        "low_rank": ("*/pcmlp-linear", "*/random", "*/covariance-off"),
+        "knr": ("knr-lds/exact", "knr-lds/sgd*", "knr-lds/random", "knr-lds/covariance-off"),
+        "certificate": ("combination-lock/theorem", "*/preset"),
         "sparse": ("mountain-car/*", "*/pcmlp", "*/no-bonus", "*/covariance-off"),
         "controls": ("*/pcmlp", "*/no-bonus", "*/covariance-off", "point-umaze/*", "mountain-car/*"),
         "own_tasks": ("pendulum/trpo", "gym:Pendulum-v1/sac", "mountain-car/*"),
