@@ -6,7 +6,6 @@
 """
 
 import dataclasses
-import functools
 from typing import Any
 
 import equinox as eqx
@@ -109,21 +108,21 @@ def sgd_lemma(scale: Scale) -> Rows:
     From 4,000,000 samples on the bound is less than the error of W = 0, so that it says something.
     """
     runs = scale.size("lemma_runs", 50)
+    pool = cover_pool(scale)
     sizes = dict.fromkeys((100, 1_000, 10_000), runs) | {4_000_000: min(runs, 3)}
     return [
-        {"method": method, "samples": samples, **sgd_errors(method, samples, times)}
+        {"method": method, "samples": samples, **sgd_errors(method, samples, times, pool)}
         for method in ("sgd", "sgd-corrected")
         for samples, times in sizes.items()
         if samples <= scale.size("lemma_samples", samples)
     ]
 
 
-def sgd_errors(method: str, samples: int, runs: int) -> dict[str, float]:
+def sgd_errors(method: str, samples: int, runs: int, pool: Transitions) -> dict[str, float]:
     algo = algorithm_1(resolve("knr-lds", "pcmlp-knr", (0,), 200, (f"model.method={method}",)))
     model, truth = algo.model, algo.world.mdp.transition
     assert isinstance(model, KNR)
     assert isinstance(truth, KNR)
-    pool = cover_pool()
     phi = jax.vmap(model.features)(pool.state, pool.action)
     target = jax.vmap(truth.mean)(pool.state, pool.action)
 
@@ -152,15 +151,15 @@ def sgd_errors(method: str, samples: int, runs: int) -> dict[str, float]:
     }
 
 
-@functools.cache
-def cover_pool() -> Transitions:
+def cover_pool(scale: Scale) -> Transitions:
     """Draws from the cover of four iterations on `knr-lds`."""
-    algo = algorithm_1(resolve("knr-lds", "pcmlp-knr", (0,), 200))
+    job = dataclasses.replace(scale.of(jobs()[0]), steps=200, seeds=(0,))
+    algo = algorithm_1(job.config())
     learner = framework.start(jr.key(0)[None], algo)
     for n in range(1, 5):
         learner = framework.iterate(jr.key(0)[None], algo, learner, n).learner
         assert isinstance(learner, framework.Learner)
-    rows, _ = algo.world.draw(jr.split(jr.key(1), 1), Mixture(learner.cover), 5_000)
+    rows, _ = algo.world.draw(jr.split(jr.key(1), 1), Mixture(learner.cover), scale.size("lemma_samples", 5_000))
     return jax.tree.map(lambda x: x[0], rows)
 
 
