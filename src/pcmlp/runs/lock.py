@@ -67,7 +67,7 @@ class Lock:
 
 
 def wait_for(run: Path, seconds: float, living: Collection[str]) -> None:
-    """Until nobody has the lock, or some seconds; then it is taken from a holder whose machine is not among the living."""
+    """Until nobody has it, or some seconds; then it is taken from a holder whose machine is not among the living."""
     end = time.monotonic() + seconds
     while is_held(run) and time.monotonic() < end:
         time.sleep(_LOOK_S)
