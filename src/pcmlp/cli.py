@@ -106,6 +106,8 @@ def run(
     from pcmlp.runs.cache import prepare
 
     prepare(tiny=isinstance(command, Paper) and command.scale == "smoke")
+    if isinstance(command, Paper) and command.engine == "ray":  # a GPU is for the processes of the cluster
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     check_devices()
     if isinstance(command, Eval):
         return evaluate(command)

@@ -35,11 +35,21 @@ _NODE_S = 60  # in which a node starts a process and reads a file
 _LOOK_S = 0.5  # between two looks at what the tasks do
 _HEAD = {"node:__internal_head__": 0.001}  # Ray's own name for the node that a cluster cannot lose
 _PROBE = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='CRITICAL')"
+_HOST = """if True:
+    import ray, sys
+    made = ray.init(address='local', include_dashboard=False, log_to_driver=False, logging_level='CRITICAL')
+    print(made.address_info['address'], flush=True)
+    sys.stdin.read()
+"""
 
 
 def engine(address: str | None) -> Engine:
     """On the cluster at that address (HOST:PORT, ray://HOST:PORT, auto), or on one that is started on this machine."""
+    if address is None:  # as Ray does where it starts one, and as those who connect to it must know
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
     load_ray()
+    if address is not None:
+        check_answers(address)
 
     def run(jobs: Sequence[Job], runs: Path, results: Path) -> None:
         asked = {job: job.config() for job in jobs}  # whatever is wrong with one is said before a cluster is asked
@@ -58,7 +68,7 @@ def engine(address: str | None) -> Engine:
 
 
 def load_ray() -> Any:
-    """Ray, which must be told before it is loaded to keep to itself what it has to say about its own processes."""
+    """Ray, told before it is loaded to keep to itself what it has to say about its own processes."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
     try:
@@ -71,16 +81,33 @@ def load_ray() -> Any:
 @contextlib.contextmanager
 def cluster(address: str | None) -> Iterator[Any]:
     ray = load_ray()
-    quiet = {"log_to_driver": False, "logging_level": "CRITICAL"}
-    if address is None:
-        ray.init(address="local", include_dashboard=False, **quiet)
-    else:
-        check_answers(address)
-        ray.init(address=address, **quiet)
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
+    with cluster_of_this_machine() if address is None else contextlib.nullcontext(address) as place:
+        ray.init(address=place, log_to_driver=False, logging_level="CRITICAL")
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+@contextlib.contextmanager
+def cluster_of_this_machine() -> Iterator[str]:
+    """Its address. Another process has it: this one may have used JAX, and should not fork then, as Ray does."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOST],
+        stdin=subprocess.PIPE,  # which is closed when this process ends, however it ends, and the cluster with it
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,  # Ctrl-C is for this process to pass on
+    ) as host:
+        assert host.stdin is not None
+        assert host.stdout is not None
+        try:
+            if not (address := host.stdout.readline().strip()):
+                raise ConfigError("--engine ray: no cluster starts on this machine; ray start --head says why")
+            yield address
+        finally:
+            host.stdin.close()
 
 
 def check_answers(address: str) -> None:
@@ -97,6 +124,9 @@ def check_answers(address: str) -> None:
     except (OSError, OverflowError) as error:
         raise ConfigError(f"--address {address}: does not answer ({error}); {start}") from error
     except subprocess.TimeoutExpired as error:
+        if b"Unauthenticated" in (error.stderr or b""):
+            remedy = "set RAY_AUTH_MODE=token, with the token of the cluster in ~/.ray/auth_token"
+            raise ConfigError(f"--address {address}: asks for a token; {remedy}") from error
         what = f"no Ray cluster answers in {_ANSWER_S} s, or this machine is not one of its nodes"
         raise ConfigError(f"--address {address}: {what} (ray start --address={address}); {start}") from error
     if said.returncode:

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-_SEEN_S = 10  # in which a file that one machine wrote is seen by another
-_LOCK_S = 120  # in which a dead process has lost its lock; a file server may wait 90 s for a machine that is silent
+_SEEN_S = 10.0  # in which a file that one machine wrote is seen by another
+_LOCK_S = 120.0  # in which a dead process has lost its lock; a file server may wait 90 s for a machine that is silent
 
 
 class Outcome(NamedTuple):
