@@ -247,15 +247,13 @@ class Sweep:
             outcome = self.ray.get(reference)
         except self.ray.exceptions.TaskCancelledError:
             outcome = Outcome("no node", "stopped")
-        except self.ray.exceptions.RayTaskError as error:  # a bug, whose trace somebody must see
-            self.wrong.append(error)
+        except self.ray.exceptions.RayTaskError as error:  # a mistake of ours: whoever looks for it needs its trace
             outcome = Outcome("a node", "failed", type(error.cause).__name__)
+            self.wrong.insert(0, error)
         except self.ray.exceptions.RayError as error:
             why = f"{where}: its process died {_RETRIES + 1} times ({type(error).__name__}), perhaps for want of memory"
-            outcome = Outcome("a node", "failed", f"{why}; what was saved is there, the same command goes on")
+            outcome = Outcome("a node", "failed", f"{why}; what was saved is there, and the same command goes on")
         self.ended[outcome.status] += 1
         say(self.console, f"{where}: {outcome.status} on {outcome.place}{': ' if outcome.line else ''}{outcome.line}")
-        if outcome.status == "refused":
-            self.wrong.append(ConfigError(outcome.line))
-        elif outcome.status == "failed":
-            self.wrong.append(RunStopped(outcome.line))
+        if outcome.line:
+            self.wrong.append((ConfigError if outcome.status == "refused" else RunStopped)(outcome.line))
