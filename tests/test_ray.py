@@ -186,6 +186,7 @@ class Node:
 def two_nodes(tmp_path, monkeypatch):
     """The address of a cluster of two nodes with two cores each, and the node that is not its head."""
     monkeypatch.setenv("PCMLP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")  # as in conftest.py
     ray_engine.load_ray()
     with subprocess.Popen(
         [sys.executable, "-c", TWO_NODES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
