@@ -62,7 +62,7 @@ def engine(address: str | None) -> Engine:
             resources = resources_of_a_task(nodes)
             used = [node for node in nodes if fits(node, resources)]
             check_nodes(ray, used, folders, token)
-            Sweep(ray, todo).run((*folders, token), resources, len(used))
+            Sweep(ray, todo).run((*folders, token, os.environ.get("XLA_FLAGS", "")), resources, len(used))
 
     return run
 

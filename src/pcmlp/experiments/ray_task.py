@@ -57,12 +57,13 @@ def says_not_shared(host: str, folder: str) -> str:
     return f"node {host}: {folder} is not there, cannot be written, or is another folder than here; {remedy}"
 
 
-def work(number: int, job: dict[str, Any], runs: str, results: str, token: str, board: Any) -> Outcome:
+def work(number: int, job: dict[str, Any], runs: str, results: str, token: str, flags: str, board: Any) -> Outcome:
     """Runs the job (the fields of a `Job`), or goes on with it where another process was cut off."""
     import ray
 
-    # Ray sets it to a task's cores. A local run has all cores, and sums that are split in another way have other bits.
+    # As in a local run, where sums are split in the same way: Ray would have a task's cores for the first of them.
     os.environ.pop("OMP_NUM_THREADS", None)
+    os.environ["XLA_FLAGS"] = flags
     from pcmlp.experiments.job import Job, run_job
     from pcmlp.runs.cache import prepare
     from pcmlp.runs.lock import wait_for
