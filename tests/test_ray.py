@@ -19,9 +19,10 @@ from same_run import assert_same_run, equal_but_for_times
 
 from pcmlp.cli import main
 from pcmlp.experiments import ray_engine, ray_task
+from pcmlp.experiments.catalogue import EXPERIMENTS
 from pcmlp.experiments.job import KEPT, Job
+from pcmlp.experiments.scales import SCALES
 from pcmlp.runs import checkpoint
-from pcmlp.runs.config import resolve
 from pcmlp.runs.folder import read_metrics, read_summary
 from pcmlp.runs.lock import Lock, wait_for
 from pcmlp.runs.train import train
@@ -44,12 +45,10 @@ class TestBadInput:
             ("127.0.0.1:1", "--address 127.0.0.1:1: does not answer"),
             ("nonsense", "--address nonsense: not HOST:PORT"),
             ("127.0.0.1:99999", "--address 127.0.0.1:99999: does not answer"),
-            ("auto", "--address auto: Ray cannot be reached"),
         ],
     )
     def test_an_address_that_does_not_answer(self, address, said, tmp_path, monkeypatch, capsys, record_property):
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))  # where Ray looks for a cluster of this machine
         command = f"paper sparse --scale smoke --engine ray --address {address}"
         assert main(shlex.split(command)) == 2
         out, err = capsys.readouterr()
@@ -129,17 +128,17 @@ class TestLockOfTheDead:
 
 
 def test_a_job_on_a_cluster_of_this_machine(tmp_path):
-    words = "paper combination_lock --scale smoke --only combination-lock/horizon-5 --results results --runs runs"
-    command = [sys.executable, "-m", "pcmlp.cli", *words.split(), "--engine", "ray"]
+    only = "combination-lock/horizon-5"
+    [asked] = EXPERIMENTS["combination_lock"].jobs_at(SCALES["smoke"], (only,), None)
+    words = f"paper combination_lock --scale smoke --only {only} --results results --runs runs --engine ray"
+    command = [sys.executable, "-m", "pcmlp.cli", *words.split()]
     made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
-    where = Path("combination_lock/combination-lock/horizon-5")
     assert (made.returncode, made.stderr) == (0, "")
-    assert f"{where}: finished on" in made.stdout
+    assert f"{asked.where}: finished on" in made.stdout
     assert "1 finished; 0 begun again" in made.stdout
-    settings = ("task.horizon=5", "eval_episodes=2")
-    train(resolve("combination-lock", "pcmlp-linear", (0, 1), 15, settings), tmp_path / "local")
-    assert_same_run(tmp_path / "local", tmp_path / "runs" / where)
-    assert_same_results(tmp_path / "local", tmp_path / "results" / where)
+    train(asked.config(), tmp_path / "local")
+    assert_same_run(tmp_path / "local", tmp_path / "runs" / asked.where)
+    assert_same_results(tmp_path / "local", tmp_path / "results" / asked.where)
     assert not any(tmp_path.glob("*/.shared-*"))
 
 
