@@ -16,7 +16,7 @@ from rich.console import Console
 from pcmlp import finite, theory
 from pcmlp.certificate import exact_values, promised
 from pcmlp.cli import main
-from pcmlp.experiments.certificate import RUNS, Gap, cart_bound, gaps, optimum, row_of, settings_of
+from pcmlp.experiments.certificate import Gap, cart_bound, gaps, job, jobs, optimum, row_of
 from pcmlp.planners import CEM, FinitePolicy, Shooting
 from pcmlp.runs.build import build
 from pcmlp.runs.certificate import DELTA, certificates, is_certified, proved_scale, standing
@@ -322,14 +322,13 @@ def test_random_play_has_no_certificate(tmp_path):
 
 
 def test_the_experiments_runs_resolve_and_make_rows():
-    for name in RUNS:
-        task, label = name.split("/")
-        config = resolve(task, None, (0,), 20_000, settings_of(task, label))
+    for one in jobs():
+        config = one.config()
         stands = standing(config, build(config)[1])
         assert stands is not None
-        assert (label in ("theorem", "proved")) == (stands.kind != "heuristic")
+        assert (one.label in ("theorem", "proved")) == (stands.kind != "heuristic")
     gap = Gap(np.array([[4.0, 2.0], [1.0, 0.1]]), np.array([[1.0, 1.0], [0.5, 0.5]]), np.ones((2, 2)))
-    row = row_of("low-rank/proved", gap, config, "bound", 1.0)
+    row = row_of(job("low-rank", "proved"), gap, "bound", 1.0)
     assert (row["below_the_gap"], row["of"], row["runs_ever_below"]) == (1, 4, 1)
     assert (row["certificate_first"], row["ratio_first"]) == (3.0, 3.0)
     assert row["gap_last"] == 0.5

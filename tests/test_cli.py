@@ -46,7 +46,16 @@ def test_help_does_not_wait_for_jax():
 def test_list_has_a_line_for_each_name(capsys):
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    for name in ("combination-lock", "low-rank", "knr-lds", "knr-poly", "pcmlp-linear", "pcmlp-knr", "random", "demo"):
+    for name in (
+        "combination-lock",
+        "low-rank",
+        "knr-lds",
+        "knr-poly",
+        "pcmlp-linear",
+        "pcmlp-knr",
+        "random",
+        "ablation",
+    ):
         assert any(line.split()[0] == name and len(line.split()) > 3 for line in lines)
 
 
@@ -247,6 +256,14 @@ BAD_INPUT = [
     ("export {upsilon} --minari ../lock-v0", "--minari ../lock-v0"),
     ("export {upsilon} --minari p/lock-v0", "at least two"),
     ("export {upsilon} --minari pcmlp//lock-v0", "--minari pcmlp//lock-v0"),
+    ("paper", "no experiment was given"),
+    ("paper sparce", "the nearest is sparse"),
+    ("paper all --scale huge", "scale=huge"),
+    ("paper sparse --only mountain-car/pcmpl", "the nearest is mountain-car/pcmlp"),
+    ("paper sparse --seeds", "no seed, no run"),
+    ("paper sparse --seeds one", "seeds=one"),
+    ("paper sparse --engine spark", "engine=spark"),
+    ("paper sparse --address 10.0.0.1:6379", "give --engine ray as well"),
     ("report {upsilon}/absent", "absent"),
     ("bench --out {upsilon}/absent/file.json", "there is no folder"),
     ("bench --seeds many", "seeds=many"),

@@ -1,92 +1,105 @@
-"""What the experiments are made of: runs that are kept and not repeated, slopes, the demo."""
-
-import argparse
-import json
+"""What the experiments are made of: what their tables say, places held out, the demo."""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pcmlp.experiments import controlled, demo, dense, held_out, kept, sparse
-from pcmlp.experiments.kept import kept_run, slope, write_table
-from pcmlp.runs.config import resolve, to_json
+from pcmlp.experiments import ablation, controlled, demo, dense, held_out, sparse, vanishing, wall_clock
+from pcmlp.experiments.experiment import Done
+from pcmlp.experiments.scales import FULL
+from pcmlp.experiments.tables import slope, solved_row, write_table
+from pcmlp.published import PAPER
+from pcmlp.runs.config import to_json
 from pcmlp.runs.folder import RunFolder
 from pcmlp.tasks.mujoco.ant_umaze import ant_umaze_map
 from pcmlp.tasks.point_umaze import maze_map
 from pcmlp.types import ConfigError
 
-TINY = ("task.horizon=2", "task.actions=2", "eval_episodes=2")
+SOLVED = {"seed": 0, "env_steps": 3000, "final_return": 93.0, "final_success": 1.0, "env_steps_to_success": 400}
+NEVER = {**SOLVED, "seed": 1, "final_return": -1.0, "final_success": 0.0, "env_steps_to_success": None}
+MACHINE = {"wall_s": 2.4, "compile_s": 1.0, "device": "cpu", "versions": {"jax": "0.1"}}
 
 
 def test_slope_of_a_power_law():
     rows = [{"x": x, "y": 3.0 * x**-1.5} for x in (1, 10, 100)]
     assert slope(rows, "x", "y") == pytest.approx(-1.5)
+    assert slope(rows[:1], "x", "y") == ""
+    assert slope([*rows, {"x": 1000, "y": np.inf}], "x", "y") == ""  # a lock that nobody opened
 
 
-def test_a_finished_run_is_kept_and_one_of_other_settings_is_left_alone(tmp_path):
-    places = argparse.Namespace(results=tmp_path / "results", runs=tmp_path / "runs")
-
-    def run(*settings):
-        arguments = {"algo": "pcmlp-linear", "steps": 8, "seeds": (0,), "settings": (*TINY, *settings)}
-        return kept_run(places, "test", "combination-lock", "label", **arguments)
-
-    first, summary = run()
-    results = tmp_path / "results/test/combination-lock/label"
-    assert {file.name for file in results.iterdir()} == {"config.json", "metrics.csv", "summary.json"}
-    again = run()[1]
-    assert again["wall_s"] == summary["wall_s"]  # not run again
-    with pytest.raises(ConfigError, match=r"label: holds another run; remove it.*ridge: 0.01 -> 0.5") as refused:
-        run("ridge=0.5")
-    assert "\n" not in str(refused.value)
-    assert json.loads((first / "config.json").read_text())["ridge"] == 0.01
-
-
-def test_a_run_that_was_stopped_is_not_kept(tmp_path, monkeypatch):
-    places = argparse.Namespace(results=tmp_path / "results", runs=tmp_path / "runs")
-    monkeypatch.setattr(kept, "train", lambda config, out, *, command, resume: {"status": "interrupted"})
-    with pytest.raises(KeyboardInterrupt):
-        kept_run(places, "test", "combination-lock", "label", algo="pcmlp-linear", steps=8, settings=TINY)
-    assert not (tmp_path / "results").exists()
-
-
-def test_the_runs_of_sparse_rewards_resolve_and_make_rows():
-    for name, asked in sparse.RUNS.items():
-        config = resolve(name.split("/")[0], asked.algo, asked.seeds, asked.steps, asked.settings)
-        assert config.num_iterations >= 10
-    solved = {"seed": 0, "env_steps": 3000, "final_return": 93.0, "final_success": 1.0, "env_steps_to_success": 400}
-    never = {**solved, "seed": 1, "final_return": -1.0, "final_success": 0.0, "env_steps_to_success": None}
-    row = kept.solved_row("mountain-car/pcmlp", {"seeds": [solved, never]})
+def test_rows_of_runs_with_a_goal():
+    row = solved_row(sparse.job("mountain-car", "pcmlp"), {"seeds": [SOLVED, NEVER]})
     assert (row["task"], row["run"], row["solved"]) == ("mountain-car", "pcmlp", "1 of 2")
     assert (row["median_steps"], row["most_steps"], row["final_return"]) == (400, 400, 46.0)
-    assert kept.solved_row("acrobot/no-bonus", {"seeds": [never]})["median_steps"] == ""
+    assert solved_row(sparse.job("acrobot", "no-bonus"), {"seeds": [NEVER]})["median_steps"] == ""
 
 
-def test_the_runs_of_dense_rewards_resolve_and_make_rows():
-    for name, asked in dense.RUNS.items():
-        config = resolve(name.split("/")[0], asked.algo, asked.seeds, asked.steps, asked.settings)
-        assert config.num_iterations >= 4
-    assert list(dense.RUNS)[:4] == [
-        f"{task}/pcmlp" for task in ("half-cheetah", "slim-humanoid-et", "hopper-et", "walker2d-et")
-    ]
-    summary = {"seeds": [{"final_return": x, "env_steps": 9} for x in (1.0, 3.0)], "wall_s": 2.4, "device": "cpu"}
-    row = dense.row_of("ant/pcmlp", summary)
+def test_sparse_has_every_algorithm_and_its_controls_differ_in_one_setting():
+    jobs = {job.name: job for job in sparse.jobs()}
+    assert {job.algo for job in jobs.values()} == {*wall_clock.algorithms_for("mountain-car")} - {"pcmlp-mppi"}
+    for task in sparse.TASKS:
+        ours = set(jobs[f"{task}/pcmlp"].settings)
+        assert set(jobs[f"{task}/no-bonus"].settings) - ours == {"bonus_scale=0"}
+        assert set(jobs[f"{task}/covariance-off"].settings) - ours == {"covariance=off"}
+
+
+def test_the_dense_table_has_what_was_published_and_ranks():
+    first = [job.name for job in dense.jobs()][:4]
+    assert first == [f"{task}/pcmlp" for task in ("half-cheetah", "slim-humanoid-et", "hopper-et", "walker2d-et")]
+    summary = {"seeds": [{"final_return": x, "env_steps": 9} for x in (1.0, 3.0)], **MACHINE}
+    row = dense.row_of(dense.job("ant/pcmlp"), summary)
     assert (row["final_return"], row["std"], row["worst_return"], row["best_return"]) == (2.0, 1.0, 1.0, 3.0)
     assert row["paper"] == 1583.1
     assert row["paper"] < row["best_of_benchmark"]
-    assert dense.row_of("gym:Pusher-v5/pcmlp", summary)["paper"] == ""
+    assert dense.row_of(dense.job("gym:Pusher-v5/pcmlp"), summary)["paper"] == ""
+    ranked = dense.rank_rows({"half-cheetah": 1e6, "ant": -1e6, "gym:Pusher-v5": 0.0})
+    of = {row["algorithm"]: row for row in ranked}
+    assert of[dense.OURS]["tasks"] == 2
+    assert of[dense.OURS]["mean_rank"] == (1 + len(of)) / 2  # first and last
+    assert PAPER in of
 
 
-def test_the_sparse_experiment_refuses_bad_input(tmp_path, monkeypatch, capsys):
-    folder = tmp_path / "sparse/mountain-car/pcmlp"
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text("what else was there")
-    for arguments, said in ((["mountain-car/pcmpl"], "invalid choice"), (["mountain-car/pcmlp"], "holds another run")):
-        monkeypatch.setattr("sys.argv", ["sparse", *arguments, "--runs", str(tmp_path)])
-        with pytest.raises(SystemExit) as ended:
-            sparse.main()
-        assert ended.value.code == 2
-        assert said in capsys.readouterr().err
-    assert (folder / "config.json").read_text() == "what else was there"
+def test_the_ablation_says_which_bonus_a_run_had():
+    rows = [ablation.row_of(job, {"seeds": [SOLVED, NEVER]}) for job in ablation.jobs()]
+    of_the_car = [(row["bonus_scale"], row["covariance"]) for row in rows if row["task"] == "mountain-car"]
+    assert of_the_car == [(0.0, "on"), (0.05, "on"), (1.0, "on"), (5.0, "on"), (5.0, "off")]
+    assert [row["bonus_scale"] for row in rows if row["run"] == "pcmlp"] == [0.01]
+
+
+def written_run(path, job, columns):
+    """A run folder by hand: a row for each seed and iteration, with what `columns` says of the iteration."""
+    folder, held = RunFolder.create(path, to_json(job.config()))
+    held.close()
+    scores = {"eval_return_mean": 0.0, "eval_return_std": 0.0, "eval_success": 0.0}
+    for n, of_seeds in enumerate(zip(*columns.values(), strict=True)):
+        named = dict(zip(columns, of_seeds, strict=True))
+        folder.append([{"iteration": n, "seed": seed, **scores, **named} for seed in job.seeds])
+    return folder
+
+
+def test_vanishing_tells_how_far_the_bonus_fell(tmp_path):
+    job = vanishing.jobs()[0]
+    columns = {"env_steps": [0, 1000, 2000, 3000], "bonus_mean": [None, 2.0, 4.0, 0.5], "wall_s": [0.0, 1.0, 2.0, 3.0]}
+    written_run(tmp_path / job.where, job, columns)
+    tables = dict(vanishing.tables(Done((job,), FULL, tmp_path, tmp_path)))
+    assert [row["bonus_mean"] for row in tables["bonus"]] == [2.0, 4.0, 0.5]
+    assert [row["iteration"] for row in tables["bonus"]] == [1, 2, 3]
+    assert (tables["vanishing"][0]["peak"], tables["vanishing"][0]["last"]) == (4.0, 0.5)
+    assert tables["vanishing"][0]["fall"] == 8.0
+
+
+def test_wall_clock_times_the_last_iteration_on_one_machine(tmp_path):
+    jobs = tuple(wall_clock.jobs())
+    assert [job.config().num_iterations for job in jobs] == [wall_clock.ITERATIONS] * len(jobs)
+    jobs = jobs[:2]
+    for job, device in zip(jobs, ("cpu", "gpu"), strict=True):
+        columns = {"env_steps": [0, 200, 400, 600], "wall_s": [1.0, 60.0, 65.0, 66.0]}
+        folder = written_run(tmp_path / job.where, job, columns)
+        folder.write_summary({**MACHINE, "device": device})
+    rows = dict(wall_clock.tables(Done(jobs[:1], FULL, tmp_path, tmp_path)))["wall_clock"]
+    assert (rows[0]["s_per_1000_steps"], rows[0]["steps_timed"], rows[0]["compile_s"]) == (5.0, 200, 1.0)
+    with pytest.raises(ConfigError, match=r"wall_clock: timed on several machines \(cpu, gpu\); remove it"):
+        dict(wall_clock.tables(Done(jobs, FULL, tmp_path, tmp_path)))
 
 
 def test_tables_are_written_and_shown(tmp_path, capsys):
@@ -150,23 +163,29 @@ def test_held_out_places_are_apart_on_free_ground_and_out_of_the_goal():
     assert held_out.aims("acrobot")[held_out.THE_TASK][0].reward is None
 
 
-def test_held_out_runs_resolve_and_make_rows(tmp_path):
-    for name, asked in held_out.RUNS.items():
-        config = resolve(name.split("/")[0], asked.algo, asked.seeds, asked.steps, asked.settings)
+def test_held_out_rows_are_shares_of_places(tmp_path, monkeypatch):
+    for job in held_out.jobs():
+        config = job.config()
         assert config.reward_free
-        assert config.steps == {"point-umaze": 20_000, "ant-umaze": 200_000}.get(name.split("/")[0], 3_000)
-    folder, held = RunFolder.create(tmp_path / "run", "{}")
+        assert config.steps == {"point-umaze": 20_000, "ant-umaze": 200_000}.get(job.task, 3_000)
+    job = held_out.jobs()[0]
+    folder, held = RunFolder.create(tmp_path / job.where, "{}")
     held.close()
     scores = {"iteration": 0, "env_steps": 0, "eval_return_mean": 0.0}
     folder.append([{**scores, "seed": seed, "coverage": share} for seed, share in ((0, 0.9), (1, 1.0))])
     rows = [{"place": p, "seed": s, "success": x} for p, s, x in (("a", 0, 1.0), ("b", 0, 0.5), ("a", 1, 1.0))]
-    row = held_out.row_of("point-umaze/pcmlp", tmp_path / "run", rows)
+    row = held_out.row_of(job, folder.path, rows)
     assert (row["coverage"], row["least_coverage"], row["reached"], row["least_reached"]) == (0.95, 0.9, 0.875, 0.75)
-    assert held_out.row_of("point-umaze/random", tmp_path / "run", [])["reached"] == ""
-    write_table(tmp_path / "places.csv", rows)
-    assert len(held_out._kept_rows(tmp_path / "places.csv", (0, 1))) == 3
-    assert held_out._kept_rows(tmp_path / "places.csv", (0, 1, 2)) == []  # other seeds are planned for
-    assert held_out._kept_rows(tmp_path / "none.csv", (0,)) == []
+    assert held_out.row_of(job, folder.path, [])["reached"] == ""
+    done = Done((job,), FULL, tmp_path, tmp_path)
+    assert held_out.places_of(job, done) == []  # nothing is left of its model
+    write_table(folder.path / "places.csv", rows)
+    monkeypatch.setattr(held_out, "load_learned", None)  # not planned for again
+    assert [row["place"] for row in held_out.places_of(job, done)] == ["a", "b", "a"]
+    with (folder.path / "places.csv").open("a") as file:
+        file.write("c,1")
+    with pytest.raises(ConfigError, match=r"places.csv: half-written or edited; remove it to make it again"):
+        held_out.places_of(job, done)
 
 
 @pytest.mark.slow

@@ -94,6 +94,28 @@ class Export:
 
 
 @dataclass(frozen=True)
+class Paper:
+    """Figures and tables of the paper: their runs, their tables, and the page of all results."""
+
+    names: Annotated[Positional[tuple[str, ...]], arg(metavar="NAME|all")]
+    """Experiments of `pcmlp list`, or all of them."""
+    scale: Annotated[str, arg(metavar="smoke|quick|full")] = "full"
+    """full: as reported, a GPU is wanted. quick: minutes on two cores. smoke: whether all of it runs."""
+    engine: Annotated[str, arg(metavar="local|ray")] = "local"
+    """local: one run after another in this process. ray: on the machines of a Ray cluster."""
+    address: Annotated[str | None, arg(metavar="HOST:PORT")] = None
+    """Of the Ray cluster; one on this machine is started if not given."""
+    results: Annotated[Path | None, arg(metavar="DIR")] = None
+    """Where the kept files, the tables and the page go; results, or results-SCALE, if not given."""
+    runs: Annotated[Path | None, arg(metavar="DIR")] = None
+    """Where the runs go; runs/experiments, or runs/experiments-SCALE, if not given."""
+    only: Annotated[tuple[str, ...], arg(metavar="TASK/LABEL [TASK/LABEL ...]")] = ()
+    """Some of their runs."""
+    seeds: Annotated[tuple[str, ...] | None, arg(metavar="INT [INT ...]")] = None
+    """In the place of their own."""
+
+
+@dataclass(frozen=True)
 class Report:
     """One page about one run or several: report.html."""
 
@@ -169,6 +191,7 @@ Command = (
     | Annotated[Eval, subcommand("eval")]
     | Annotated[Plan, subcommand("plan")]
     | Annotated[Export, subcommand("export")]
+    | Annotated[Paper, subcommand("paper")]
     | Annotated[Report, subcommand("report")]
     | Annotated[Bench, subcommand("bench")]
     | Annotated[Theory, subcommand("theory")]

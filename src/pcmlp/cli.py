@@ -1,4 +1,4 @@
-"""The command line: `pcmlp list`, `train`, `eval`, `plan`, `export`, `report`, `bench`, `theory`, `doctor`.
+"""The command line: `pcmlp list`, `train`, `eval`, `plan`, `export`, `paper`, `report`, `bench`, `theory`, `doctor`.
 
 Exit codes: 0; 1 and one line on stderr where a run cannot go on; 2 and one line for bad input; 75 for a run that was
 asked to stop and did so after an iteration; 130 for one that was stopped in the middle of one. 1, 75 and 130 can be
@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import OmitSubcommandPrefixes
 
-from pcmlp.arguments import KNR, Bench, Command, Doctor, Eval, Export, LinearMDP, List, Plan, Report, Theory, Train
+from pcmlp.arguments import Bench, Command, Doctor, Eval, Export, List, Paper, Plan, Report, Theory, Train
 
 _FAILED = 1
 _BAD_INPUT = 2
@@ -94,11 +94,13 @@ def fail(line: str, code: int = _BAD_INPUT) -> int:
     return code
 
 
-def run(command: List | Train | Eval | Plan | Export | Report | Bench | Theory | Doctor, words: list[str]) -> int:
-    if isinstance(command, List):
-        return show_names()
-    if isinstance(command, Theory):
-        return show_theory(command.setting)
+def run(
+    command: List | Train | Eval | Plan | Export | Paper | Report | Bench | Theory | Doctor, words: list[str]
+) -> int:
+    if isinstance(command, List | Theory):
+        from pcmlp import shown
+
+        return shown.names() if isinstance(command, List) else shown.theory_of(command.setting)
     if isinstance(command, Report):
         return report(command)
     if isinstance(command, Doctor):
@@ -107,7 +109,9 @@ def run(command: List | Train | Eval | Plan | Export | Report | Bench | Theory |
         return doctor.main()
     from pcmlp.runs.cache import prepare
 
-    prepare()
+    prepare(tiny=isinstance(command, Paper) and command.scale == "smoke")
+    if isinstance(command, Paper) and command.engine == "ray":  # a GPU is for the processes of the cluster
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     check_devices()
     if isinstance(command, Eval):
         return evaluate(command)
@@ -117,6 +121,8 @@ def run(command: List | Train | Eval | Plan | Export | Report | Bench | Theory |
         return export(command)
     if isinstance(command, Bench):
         return bench(command)
+    if isinstance(command, Paper):
+        return paper(command)
     return train(command, words)
 
 
@@ -143,52 +149,6 @@ def check_devices() -> None:
         asked = os.environ.get("JAX_PLATFORMS", "")
         remedy = "unset it to use what there is; a GPU needs pip install 'pcmlp[cuda]'"
         raise ConfigError(f"JAX_PLATFORMS={asked}: JAX finds no such device; {remedy}") from error
-
-
-def show_names() -> int:
-    from pcmlp.runs.presets import ALGORITHMS, DEEP_PRESETS, EXPERIMENTS, FREE_PRESETS, algorithms_for
-    from pcmlp.tasks import TASKS
-    from pcmlp.tasks.registered import PREFIX, GymnasiumTask
-
-    tasks = {name: f"{first_line(options)} [{', '.join(algorithms_for(name))}]" for name, options in TASKS.items()}
-    tasks[f"{PREFIX}ID"] = f"{first_line(GymnasiumTask)} [{', '.join((*DEEP_PRESETS, *FREE_PRESETS))}]"
-    for title, lines in (("tasks", tasks), ("algorithms", ALGORITHMS), ("experiments", EXPERIMENTS)):
-        print(f"{title}:")
-        for name, line in lines.items():
-            print(f"  {name:<18}{line}")
-    return 0
-
-
-def first_line(documented: type) -> str:
-    return (documented.__doc__ or "").strip().splitlines()[0]
-
-
-def show_theory(setting: LinearMDP | KNR) -> int:
-    from pcmlp import theory
-    from pcmlp.runs.parse import parse_float, parse_int
-
-    def whole(*names: str) -> list[int]:
-        return [parse_int(name, getattr(setting, name)) for name in names]
-
-    def real(*names: str) -> list[float]:
-        return [parse_float(name, getattr(setting, name)) for name in names]
-
-    if isinstance(setting, LinearMDP):
-        title = "linear MDP"
-        rows = theory.linear_mdp_table(*whole("horizon", "dim"), *real("epsilon", "delta"), *whole("members"))
-    else:
-        title = "KNR"
-        scale = real("epsilon", "delta", "radius", "sigma")
-        rows = theory.knr_table(*whole("horizon", "dim"), *scale, *whole("state_dim"))
-    table = Table("symbol", "stated", "corrected", "what it is", title=f"{title}, {shown(setting)}")
-    for name, stated, corrected, meaning in rows:
-        table.add_row(name, f"{stated:.4g}", f"{corrected:.4g}", meaning)
-    Console().print(table)
-    return 0
-
-
-def shown(setting: Any) -> str:
-    return " ".join(f"{name}={value}" for name, value in vars(setting).items())
 
 
 def train(command: Train, words: list[str]) -> int:
@@ -308,6 +268,28 @@ def export(command: Export) -> int:
     held = f"{dataset.total_episodes} episodes, {dataset.total_steps} steps"
     print(f"{command.minari}: {held}, in {dataset.spec.data_path}")
     print(f"to load it: minari.load_dataset({command.minari!r})")
+    return 0
+
+
+def paper(command: Paper) -> int:
+    from pcmlp.experiments.paper import paper as make
+    from pcmlp.runs.parse import parse_int
+
+    try:
+        page = make(
+            command.names,
+            scale=command.scale,
+            engine=command.engine,
+            address=command.address,
+            results=command.results,
+            runs=command.runs,
+            only=command.only,
+            seeds=None if command.seeds is None else [parse_int("seeds", seed) for seed in command.seeds],
+        )
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on with it, and does nothing twice")
+        return _INTERRUPTED
+    print(page)
     return 0
 
 

@@ -2,26 +2,29 @@
 
 (paper: the optimism lemmas of appendix A.3; what is proved here and what is not: docs/theory.md, the certificate.)
 
-    python -m pcmlp.experiments.certificate            # all of it; or TASK/RUN, such as low-rank/proved
+    pcmlp paper certificate                                 # all of it
+    pcmlp paper certificate --only low-rank/proved          # one run
 """
 
-import argparse
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.random as jr
 import numpy as np
 
 from pcmlp import theory
-from pcmlp.experiments.kept import algorithm_1, kept_run, parser, run_asked
+from pcmlp.experiments.experiment import Done, Experiment, Tables, main
+from pcmlp.experiments.job import Job
+from pcmlp.experiments.tables import Row
 from pcmlp.features import feature_dim
 from pcmlp.framework import PCMLP
 from pcmlp.models import KNR
 from pcmlp.planners import ValueIteration
+from pcmlp.runs.build import algorithm_1
 from pcmlp.runs.certificate import proved_scale
 from pcmlp.runs.config import resolve
 from pcmlp.runs.folder import read_metrics
+from pcmlp.runs.presets import default_algorithm
 from pcmlp.tasks.knr import GoalReward
 from pcmlp.types import MDP
 
@@ -36,8 +39,16 @@ SMALL = {
     "low-rank": (20_000, ()),
     "knr-lds": (160, ("planner.num_plans=100", "planner.elites=10", "eval_episodes=4")),
 }
-LABELS = ("theorem", "proved", "preset", "no-bonus")
-RUNS = [f"{task}/{label}" for task in SMALL for label in LABELS if task != "knr-lds" or label in ("theorem", "preset")]
+LABELS = ("theorem", "proved", "preset", "no-bonus", "covariance-off")
+_OF_THE_CART = ("theorem", "preset", "covariance-off")
+
+
+def jobs() -> list[Job]:
+    return [job(task, label) for task in SMALL for label in (_OF_THE_CART if task == "knr-lds" else LABELS)]
+
+
+def job(task: str, label: str) -> Job:
+    return Job(NAME, task, label, default_algorithm(task), SMALL[task][0], settings_of(task, label), SEEDS)
 
 
 class Gap(NamedTuple):
@@ -61,6 +72,8 @@ def settings_of(task: str, label: str) -> tuple[str, ...]:
         return small
     if label == "no-bonus":
         return (*small, "bonus_scale=0")
+    if label == "covariance-off":
+        return (*small, "covariance=off")
     if label == "proved":
         c = proved_scale(algorithm_1(resolve(task, None, (0,), steps, small)))
         assert c is not None
@@ -112,10 +125,11 @@ def gaps(metrics: dict[str, list[float]], seeds: int, best: float) -> Gap:
     return Gap(certificate, best - (promised - certificate), promised)
 
 
-def row_of(name: str, gap: Gap, config: Any, kind: str, best: float) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "task": name.split("/")[0],
-        "run": name.split("/")[1],
+def row_of(job: Job, gap: Gap, kind: str, best: float) -> Row:
+    config = job.config()
+    row: Row = {
+        "task": job.task,
+        "run": job.label,
         "bonus_scale": config.bonus_scale,
         "ridge": config.ridge,
         "kind": kind,
@@ -133,20 +147,23 @@ def row_of(name: str, gap: Gap, config: Any, kind: str, best: float) -> dict[str
     return row
 
 
-def run_one(places: argparse.Namespace, name: str, seeds: Sequence[int] = SEEDS) -> dict[str, Any]:
-    task, label = name.split("/")
-    steps, settings = SMALL[task][0], settings_of(task, label)
-    config = resolve(task, None, seeds, steps, settings)
-    run, summary = kept_run(
-        places, NAME, task, label, algo=config.algo, steps=steps, settings=settings, seeds=tuple(seeds)
-    )
-    best = optimum(algorithm_1(config).world.mdp)
-    return row_of(name, gaps(read_metrics(run), len(seeds), best), config, summary["certificate"]["kind"], best)
+def tables(done: Done) -> Tables:
+    yield NAME, [finished_row(job, done) for job in done.jobs]
 
 
-def main() -> None:
-    run_asked(parser(__doc__ or ""), NAME, RUNS, run_one)
+def finished_row(job: Job, done: Done) -> Row:
+    best = optimum(algorithm_1(job.config()).world.mdp)
+    gap = gaps(read_metrics(done.result(job)), len(job.seeds), best)
+    return row_of(job, gap, done.summary(job)["certificate"]["kind"], best)
 
+
+EXPERIMENT = Experiment(
+    name=NAME,
+    place="appendix A.3, optimism",
+    shows="how often the certificate is below the true gap, and how loose it is, where there are theorems",
+    jobs=jobs,
+    tables=tables,
+)
 
 if __name__ == "__main__":
-    main()
+    main(EXPERIMENT)

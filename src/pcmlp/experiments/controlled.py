@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from pcmlp.deep import Deep, DeepLearner, improve, start
-from pcmlp.experiments.kept import write_table
+from pcmlp.experiments.tables import write_table
 from pcmlp.runs.build import build
 from pcmlp.runs.cache import prepare
 from pcmlp.runs.config import resolve

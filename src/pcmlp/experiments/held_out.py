@@ -6,29 +6,28 @@ real maze. Beside it a bonus that does not know the cover, none at all, and rand
 mountain-car and acrobot, whose one held-out reward is the task's own, episodes of exploring do not end at the goal, so
 nothing tells it from other places.)
 
-    python -m pcmlp.experiments.held_out                        # all of it; a GPU is wanted
-    python -m pcmlp.experiments.held_out point-umaze/pcmlp      # one run
+    pcmlp paper held_out                                    # all of it; a GPU is wanted
+    pcmlp paper held_out --only point-umaze/pcmlp           # one run
 """
 
-import argparse
-import csv
-import shutil
-from dataclasses import replace
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from pcmlp.experiments.kept import PAPER_SEEDS, Asked, parser, run_asked, write_table
+from pcmlp.experiments.experiment import Done, Experiment, Tables, main
+from pcmlp.experiments.job import PAPER_SEEDS, Job
+from pcmlp.experiments.scales import Scale
+from pcmlp.experiments.tables import Row, Rows, read_table, write_table
 from pcmlp.runs.aim import Functions
 from pcmlp.runs.coverage import COLUMN, read_coverage
 from pcmlp.runs.evaluate import Held, measure
 from pcmlp.runs.folder import read_metrics
-from pcmlp.runs.plan import MODELLED, Learned, load_learned, plan
+from pcmlp.runs.plan import ATTEMPTS, MODELLED, Learned, load_learned, plan, usual_rounds
 from pcmlp.runs.policy import SavedRun
 
 NAME = "held_out"
@@ -69,21 +68,31 @@ THE_TASK = "the task's own"
 _FREE = ("reward_free=true",)
 _ON_THE_MAP = "features.dims=0,1"  # a phi that sees where the ant is and nothing of its body
 # What an ant earns there is for moving, which nobody asks for: few episodes will do.
-_ANT = partial(Asked, 200_000, seeds=PAPER_SEEDS)
 _FEW = (*_FREE, "eval_episodes=2")
 
-RUNS: dict[str, Asked] = {
-    "point-umaze/pcmlp": Asked(20_000, _FREE),
-    "point-umaze/covariance-off": Asked(20_000, (*_FREE, "covariance=off")),
-    "point-umaze/no-bonus": Asked(20_000, (*_FREE, "bonus_scale=0")),
-    "point-umaze/random": Asked(20_000, _FREE, "random"),
-    "mountain-car/pcmlp": Asked(3_000, _FREE),
-    "acrobot/pcmlp": Asked(3_000, _FREE),
-    "ant-umaze/pcmlp": _ANT(_FEW),
-    "ant-umaze/on-the-map": _ANT((*_FEW, _ON_THE_MAP)),
-    "ant-umaze/no-bonus": _ANT((*_FEW, "bonus_scale=0")),
-    "ant-umaze/random": _ANT(_FEW, "random"),
-}
+
+def job(name: str, steps: int, settings: tuple[str, ...], algo: str = "pcmlp") -> Job:
+    task, label = name.split("/")
+    return Job(NAME, task, label, algo, steps, settings)
+
+
+def ant(label: str, settings: tuple[str, ...], algo: str = "pcmlp") -> Job:
+    return Job(NAME, "ant-umaze", label, algo, 200_000, settings, PAPER_SEEDS)
+
+
+def jobs() -> list[Job]:
+    return [
+        job("point-umaze/pcmlp", 20_000, _FREE),
+        job("point-umaze/covariance-off", 20_000, (*_FREE, "covariance=off")),
+        job("point-umaze/no-bonus", 20_000, (*_FREE, "bonus_scale=0")),
+        job("point-umaze/random", 20_000, _FREE, "random"),
+        job("mountain-car/pcmlp", 3_000, _FREE),
+        job("acrobot/pcmlp", 3_000, _FREE),
+        ant("pcmlp", _FEW),
+        ant("on-the-map", (*_FEW, _ON_THE_MAP)),
+        ant("no-bonus", (*_FEW, "bonus_scale=0")),
+        ant("random", _FEW, "random"),
+    ]
 
 
 class There(eqx.Module):
@@ -108,11 +117,14 @@ def aims(task: str) -> dict[str, tuple[Functions, float | None]]:
     return {name: (Functions(Held(found), found, found), None) for name, found in there.items()}
 
 
-def try_places(learned: Learned, task: str) -> list[dict[str, Any]]:
+def try_places(learned: Learned, task: str, scale: Scale) -> Rows:
     """A row for each place and seed: what was imagined of it, and what came of that in the real world."""
-    rows, episodes = [], PLACES[task].episodes if task in PLACES else 100
-    for name, (functions, success_return) in aims(task).items():
-        planned = plan(learned, functions, success_return)
+    episodes = scale.size("trials", PLACES[task].episodes if task in PLACES else 100)
+    attempts = scale.size("plan_attempts", ATTEMPTS)
+    rounds = scale.size("plan_rounds", usual_rounds(learned.config))
+    rows: Rows = []
+    for name, (functions, success_return) in list(aims(task).items())[: scale.size("places", 10)]:
+        planned = plan(learned, functions, success_return, attempts=attempts, rounds=rounds)
         saved = SavedRun(learned.path, learned.config, planned.task, planned.policies, None, functions)
         for measured, imagined in zip(measure(saved, episodes), planned.values.max(axis=(1, 2)), strict=True):
             rows.append({"place": name, **measured, "imagined_return": round(float(imagined), 4)})
@@ -120,39 +132,32 @@ def try_places(learned: Learned, task: str) -> list[dict[str, Any]]:
     return rows
 
 
-def run_one(places: argparse.Namespace, name: str) -> dict[str, Any]:
-    asked = RUNS[name] if places.seeds is None else replace(RUNS[name], seeds=tuple(places.seeds))
-    task, label = name.split("/")
-    run, _ = asked.kept(places, NAME, name)
-    rows: list[dict[str, Any]] = []
-    if asked.algo in MODELLED:
-        table = run / "places.csv"  # beside the run, so that another run has another one
-        rows = _kept_rows(table, asked.seeds) or try_places(load_learned(run), task)
-        write_table(table, rows)
-        shutil.copyfile(table, places.results / NAME / task / label / table.name)
-    return row_of(name, run, rows)
+def tables(done: Done) -> Tables:
+    yield NAME, [row_of(job, done.result(job), places_of(job, done)) for job in done.jobs]
 
 
-def _kept_rows(table: Path, seeds: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Those of the same seeds, which are not planned for again."""
-    if not table.exists():
+def places_of(job: Job, done: Done) -> Rows:
+    """Kept beside the run. Trying them takes the model: none where only the files that are kept are left of a run."""
+    table, run = done.result(job) / "places.csv", done.run(job)
+    if table.exists():
+        return read_table(table)
+    if job.algo not in MODELLED or run is None:
         return []
-    with table.open(newline="") as file:
-        rows: list[dict[str, Any]] = list(csv.DictReader(file))
-    return rows if {int(row["seed"]) for row in rows} == set(seeds) else []
+    rows = try_places(load_learned(run), job.task, done.scale)
+    write_table(table, rows)
+    return rows
 
 
-def row_of(name: str, run: Path, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def row_of(job: Job, result: Path, places: Sequence[Row]) -> Row:
     """Of a run: its coverage where there is a map, and the share of places reached, the mean and the worst seed's."""
-    task, label = name.split("/")
-    covered = list(read_coverage(run).values()) if COLUMN in read_metrics(run) else []
+    covered = list(read_coverage(result).values()) if COLUMN in read_metrics(result) else []
     of_seeds: dict[int, list[float]] = {}
-    for row in rows:
+    for row in places:
         of_seeds.setdefault(int(row["seed"]), []).append(float(row["success"]))
     reached = [float(np.mean(shares)) for shares in of_seeds.values()]
     return {
-        "task": task,
-        "run": label,
+        "task": job.task,
+        "run": job.label,
         "coverage": round(float(np.mean(covered)), 4) if covered else "",
         "least_coverage": round(min(covered), 4) if covered else "",
         "reached": round(float(np.mean(reached)), 4) if reached else "",
@@ -160,11 +165,13 @@ def row_of(name: str, run: Path, rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    options = parser(__doc__ or "")
-    options.add_argument("--seeds", nargs="+", type=int, help="tuning is for 100 and up")
-    run_asked(options, NAME, RUNS, run_one)
-
+EXPERIMENT = Experiment(
+    name=NAME,
+    place="section 7.3, figures 1 and 3",
+    shows="mazes and classic tasks explored with no reward, then places reached that nobody was paid for",
+    jobs=jobs,
+    tables=tables,
+)
 
 if __name__ == "__main__":
-    main()
+    main(EXPERIMENT)

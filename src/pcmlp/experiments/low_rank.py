@@ -2,10 +2,10 @@
 
 (paper: section 5, appendix A.1: with probability 1 - delta, E_{d_cover} |P_n - P*|_1^2 <= 2 ln(|Upsilon| / delta) / M.)
 
-    python -m pcmlp.experiments.low_rank
+    pcmlp paper low_rank
 """
 
-import argparse
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -16,23 +16,33 @@ from jaxtyping import Array, Float
 
 from pcmlp import finite, framework
 from pcmlp.cover import Cover, Mixture
-from pcmlp.experiments.kept import SEEDS, algorithm_1, arguments, kept_run, slope, write_table
+from pcmlp.experiments.experiment import Done, Experiment, Tables, main
+from pcmlp.experiments.job import Job
+from pcmlp.experiments.scales import Scale
+from pcmlp.experiments.tables import Row, Rows, slope
 from pcmlp.models import LinearMDP
 from pcmlp.planners import FinitePolicy, ValueIteration
+from pcmlp.runs.build import algorithm_1
 from pcmlp.runs.config import resolve
 from pcmlp.runs.policy import load_policies
 from pcmlp.types import MDP
 
-NAME = "low-rank"
+NAME = "low_rank"
+TASK, ALGO = "low-rank", "pcmlp-linear"
 DELTA = 0.1
 RUNS = 100
 SAMPLES = (100, 300, 1_000, 3_000, 10_000)
 COVER = 10  # policies in the cover under which the error is measured
-CONTROLS = {
+LABELS: dict[str, tuple[str, tuple[str, ...]]] = {
+    ALGO: (ALGO, ()),
     "random": ("random", ()),
-    "no-bonus": ("pcmlp-linear", ("bonus_scale=0",)),
-    "covariance-off": ("pcmlp-linear", ("covariance=off",)),
+    "no-bonus": (ALGO, ("bonus_scale=0",)),
+    "covariance-off": (ALGO, ("covariance=off",)),
 }
+
+
+def jobs() -> list[Job]:
+    return [Job(NAME, TASK, label, algo, 50_000, settings) for label, (algo, settings) in LABELS.items()]
 
 
 def cover_distribution(mdp: MDP, cover: Cover) -> Float[Array, "S A"]:
@@ -46,9 +56,10 @@ def cover_distribution(mdp: MDP, cover: Cover) -> Float[Array, "S A"]:
     return jnp.mean(jax.vmap(of_member)(jnp.arange(COVER)), axis=0)
 
 
-def likelihood_error(places: argparse.Namespace) -> None:
+def likelihood_error(scale: Scale) -> Rows:
     """M independent draws from the cover of ten policies, a hundred times, for growing M."""
-    algo = algorithm_1(resolve(NAME, "pcmlp-linear", (0,), 10_000, ("samples_per_policy=1000",)))
+    runs = scale.size("lemma_runs", RUNS)
+    algo = algorithm_1(resolve(TASK, ALGO, (0,), 10_000, ("samples_per_policy=1000",)))
     learner = framework.start(jr.key(0)[None], algo)
     for n in range(1, COVER):
         learner = framework.iterate(jr.key(0)[None], algo, learner, n).learner
@@ -58,7 +69,7 @@ def likelihood_error(places: argparse.Namespace) -> None:
     assert isinstance(algo.model, LinearMDP)
     weight = cover_distribution(mdp, one.cover)
     truth = mdp.transition.probabilities()
-    repeated = jax.tree.map(lambda x: jnp.stack([x] * RUNS) if eqx.is_array(x) else x, Mixture(one.cover))
+    repeated = jax.tree.map(lambda x: jnp.stack([x] * runs) if eqx.is_array(x) else x, Mixture(one.cover))
     likelihood = algo.model
     members = likelihood.upsilon.shape[0]
 
@@ -71,7 +82,9 @@ def likelihood_error(places: argparse.Namespace) -> None:
 
     rows = []
     for samples in SAMPLES:
-        data, _ = algo.world.draw(jr.split(jr.key(samples), RUNS), repeated, samples)
+        if samples > scale.size("lemma_samples", samples):
+            break
+        data, _ = algo.world.draw(jr.split(jr.key(samples), runs), repeated, samples)
         errors = np.asarray(error(data))
         bound = 2 * np.log(members / DELTA) / samples
         rows.append(
@@ -86,43 +99,50 @@ def likelihood_error(places: argparse.Namespace) -> None:
             }
         )
     degree = slope(rows, "samples", "mean_error")
-    rows = [{**row, "log_log_slope": degree, "members": members, "delta": DELTA, "runs": RUNS} for row in rows]
-    write_table(places.results / NAME / "likelihood_error.csv", rows)
+    return [{**row, "log_log_slope": degree, "members": members, "delta": DELTA, "runs": runs} for row in rows]
 
 
-def best_policies(places: argparse.Namespace) -> None:
-    """The exact value of each seed's best policy of the cover against the exact optimum."""
-    algo = algorithm_1(resolve(NAME, "pcmlp-linear"))
-    mdp = algo.world.mdp
+def tables(done: Done) -> Tables:
+    """The exact value of each seed's best policy of the cover against the exact optimum. It takes the policies: where
+    only the files that are kept are left of a run, the table stays as it is."""
+    folders = {job: folder for job in done.jobs if (folder := done.run(job))}
+    if len(folders) < len(done.jobs):
+        return
+    mdp = algorithm_1(resolve(TASK, ALGO)).world.mdp
     planner = ValueIteration()
     best, _ = planner.plan(jr.key(0), mdp, planner.init(jr.key(0), mdp))
     optimum = float(finite.value(mdp, best.probabilities()))
-    rows = []
-    for label, (algo_name, settings) in {"pcmlp-linear": ("pcmlp-linear", ()), **CONTROLS}.items():
-        run, _ = kept_run(places, NAME, NAME, label, algo=algo_name, steps=50_000, settings=settings)
-        values = exact_values(mdp, load_policies(run))
-        rows.append(
-            {
-                "algorithm": label,
-                "optimum": optimum,
-                "worst_seed": values.min(),
-                "mean": values.mean(),
-                "within_0.05": f"{int(np.sum(values >= optimum - 0.05))} of {len(SEEDS)}",
-            }
-        )
-    write_table(places.results / NAME / "best_policies.csv", rows)
+    yield "best_policies", [best_row(job, folder, mdp, optimum) for job, folder in folders.items()]
 
 
-def exact_values(mdp: MDP, policies: object) -> np.ndarray:
+def best_row(job: Job, run: Path, mdp: MDP, optimum: float) -> Row:
+    values = exact_values(mdp, load_policies(run), len(job.seeds))
+    return {
+        "algorithm": job.label,
+        "optimum": optimum,
+        "worst_seed": values.min(),
+        "mean": values.mean(),
+        "within_0.05": f"{int(np.sum(values >= optimum - 0.05))} of {len(values)}",
+    }
+
+
+def exact_values(mdp: MDP, policies: object, seeds: int) -> np.ndarray:
     """J of each seed's policy; uniform play has no table of its own."""
     if isinstance(policies, FinitePolicy):
         return np.asarray(eqx.filter_vmap(lambda p: finite.value(mdp, p.deterministic().probabilities()))(policies))
     reward, _ = finite.tables(mdp)
     uniform = jnp.full((mdp.horizon, *reward.shape), 1 / reward.shape[1])
-    return np.full(len(SEEDS), float(finite.value(mdp, uniform)))
+    return np.full(seeds, float(finite.value(mdp, uniform)))
 
+
+EXPERIMENT = Experiment(
+    name=NAME,
+    place="section 5, appendix A.1",
+    shows="the error of maximum likelihood against its lemma, and the exact value of the best policy",
+    jobs=jobs,
+    tables=tables,
+    measured={"likelihood_error": likelihood_error},
+)
 
 if __name__ == "__main__":
-    chosen = arguments(__doc__ or "")
-    likelihood_error(chosen)
-    best_policies(chosen)
+    main(EXPERIMENT)

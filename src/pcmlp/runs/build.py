@@ -63,6 +63,10 @@ def build(config: RunConfig) -> tuple[Task, AbstractAlgorithm]:
     return build_deep(config, task) if isinstance(config, DeepConfig) else build_framework(config, task)
 
 
+def algorithm_1(config: RunConfig) -> PCMLP:
+    return build_framework(config, build_task(config))[1]
+
+
 def build_framework(config: RunConfig, task: Task) -> tuple[Task, PCMLP]:
     """Algorithm 1."""
     assert isinstance(config, FrameworkConfig)

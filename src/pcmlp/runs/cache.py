@@ -12,8 +12,10 @@ import jax
 _WORTH_KEEPING_S = 0.05  # seconds of compiling; reading back takes milliseconds
 
 
-def prepare() -> None:
-    """To be called before JAX is used."""
+def prepare(*, tiny: bool = False) -> None:
+    """To be called before JAX is used. Programs that are `tiny` run for no time beside that of optimising them."""
+    if tiny:
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
     use_cache()
     # A policy's answer to a simulator is awaited at once. Handing it to another thread took a third of what a step
     # costs beside the physics. An accelerator is not concerned.

@@ -68,18 +68,6 @@ PLANNERS_OF = {
     "pc-pg": ("real-trpo",),
 }
 
-EXPERIMENTS = {
-    "demo": "mountain-car by Deep PC-MLP, with its bonus and without, on one page (make demo)",
-    "sparse": "Deep PC-MLP and its two controls on mountain-car, acrobot and a maze whose goal lies behind a detour",
-    "dense": "Deep PC-MLP on nine robots and the pendulum, where every step pays: the paper's dense table",
-    "rivals": "all that Deep PC-MLP is compared with, on the sparse tasks",
-    "held_out": "mazes and classic tasks explored with no reward, then places reached that nobody was paid for",
-    "combination_lock": "who opens a lock of 20 digits, and how the steps grow with its length",
-    "low_rank": "the error of maximum likelihood against its lemma, and the exact value of the best policy",
-    "certificate": "how often the certificate is below the true gap, and how loose it is, where there are theorems",
-    "knr": "two regulators against planning in their true dynamics, and the SGD lemma",
-}
-
 REWARD_FREE = ("pcmlp", "pcmlp-mppi", "rnd", "pc-pg")  # who explores for a bonus, with a reward or without
 FREE_PRESETS = {"trpo": TRPO, "sac": SAC, "pc-pg": PC_PG}
 DEEP_PRESETS = {

@@ -30,9 +30,10 @@ def check_same(config: RunConfig, run: Path) -> None:
         raise ConfigError(f"{run}: holds a plan, which has no run to go on with; give another --out")
     try:
         old = read_config(run)
-    except ValueError as error:
+        known = checkpoint.of_old(old)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # no JSON, or that of something else
         raise ConfigError(f"{run}/config.json: not the configuration of a run; give another --out") from error
-    changed = differences(checkpoint.of_old(old), checkpoint.of_old(json.loads(to_json(config))))
+    changed = differences(known, checkpoint.of_old(json.loads(to_json(config))))
     grown = list(changed) == ["steps"] and old["steps"] < config.steps
     if not changed or grown:
         return

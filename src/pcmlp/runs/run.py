@@ -164,6 +164,7 @@ class Run:
 
     def settle(self, n: int, iteration: Iteration, log: EpisodeLog, progress: LiveProgress | PlainProgress) -> None:
         """What an iteration gave, evaluated and on disk."""
+        self.lock.check()
         self.learner = iteration.learner
         walked = beside_simulator(iteration.walked)  # the accelerator may be busy
         began = time.perf_counter()
@@ -181,6 +182,7 @@ class Run:
 
     def conclude(self, status: str, command: str) -> dict[str, Any]:
         """The summary and the policies, on disk."""
+        self.lock.check()
         spent = self.wall_s, self.compile_s, self.save_s, self.judged_episodes
         summary = summarise(self.config, self.rows, *spent, command, status)
         stands = standing(self.config, self.algo)

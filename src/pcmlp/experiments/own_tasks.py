@@ -1,0 +1,64 @@
+"""Each rival where its own paper, or its library, shows it learning, so that losing elsewhere says something.
+
+(paper: none; the rivals' own papers. Three seeds.)
+
+    pcmlp paper own_tasks
+    pcmlp paper own_tasks --only cart-pole/pets             # one run
+"""
+
+from typing import Any
+
+from pcmlp.experiments.experiment import Experiment, main, per_run
+from pcmlp.experiments.job import Job
+from pcmlp.experiments.tables import Row, machine_of, return_row
+
+NAME = "own_tasks"
+SEEDS = (0, 1, 2)
+# A search small enough for a CPU.
+_SMALL = (
+    "planner.num_plans=100",
+    "planner.elites=10",
+    "planner.iterations=3",
+    "planner.particles=5",
+    "planner.plan_length=20",
+    "model.sizes=64,64",
+    "model.steps=500",
+    "eval_episodes=2",
+)
+
+
+def job(task: str, algo: str, steps: int, settings: tuple[str, ...] = (), label: str | None = None) -> Job:
+    return Job(NAME, task, label or algo, algo, steps, settings, SEEDS)
+
+
+def jobs() -> list[Job]:
+    return [
+        job("cart-pole", "pets", 2_000, _SMALL),
+        job("pendulum", "trpo", 40_000),
+        job("pendulum", "sac", 4_000),
+        job("pendulum", "pets-gt", 200),
+        job("gym:Pendulum-v1", "trpo", 40_000),
+        job("gym:Pendulum-v1", "sac", 4_000),
+        job("gym:InvertedPendulum-v5", "mbpo", 10_000),
+        job("hopper-et", "mbpo", 60_000),
+        job("half-cheetah", "pets", 20_000, ("eval_episodes=1",)),
+        job("half-cheetah", "slbo", 40_000),
+        # its preset, an episode a policy: solved within three
+        job("mountain-car", "rnd", 600, ("eval_episodes=20",), label="rnd-one-episode"),
+    ]
+
+
+def row_of(job: Job, summary: dict[str, Any]) -> Row:
+    return {**return_row(job, summary), **machine_of(summary)}
+
+
+EXPERIMENT = Experiment(
+    name=NAME,
+    place="the rivals' own papers",
+    shows="each rival on a task that it is known to learn",
+    jobs=jobs,
+    tables=per_run(row_of, NAME),
+)
+
+if __name__ == "__main__":
+    main(EXPERIMENT)

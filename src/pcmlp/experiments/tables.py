@@ -1,0 +1,80 @@
+"""Tables of an experiment, as CSV: written whole, read back checked, and the rows that several of them have."""
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pcmlp.experiments.job import Job
+from pcmlp.runs.durable import write_text
+from pcmlp.types import ConfigError
+
+Row = dict[str, Any]
+Rows = list[Row]
+
+
+def write_table(path: Path, rows: Rows) -> None:
+    """As CSV on disk, and on the terminal."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, text.getvalue())
+    print(f"\n{path}")
+    for row in rows:
+        print("  " + "  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+
+
+def read_table(path: Path) -> Rows:
+    """All cells are text."""
+    text = path.read_text()
+    lines = list(csv.reader(text.splitlines()))
+    if not text.endswith("\n") or len(lines) < 2 or any(len(line) != len(lines[0]) for line in lines):
+        raise ConfigError(f"{path}: half-written or edited; remove it to make it again")
+    return [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
+
+
+def solved_row(job: Job, summary: dict[str, Any]) -> Row:
+    """Of a run that has a goal: how many seeds reached it, when, and how they ended."""
+    seeds = summary["seeds"]
+    solved = sorted(s["env_steps_to_success"] for s in seeds if s["env_steps_to_success"] is not None)
+    return {
+        "task": job.task,
+        "run": job.label,
+        "env_steps": seeds[0]["env_steps"],
+        "solved": f"{len(solved)} of {len(seeds)}",
+        "median_steps": int(np.median(solved)) if solved else "",
+        "most_steps": solved[-1] if solved else "",
+        "final_return": round(float(np.mean([s["final_return"] for s in seeds])), 2),
+        "worst_return": round(min(s["final_return"] for s in seeds), 2),
+        "final_success": round(float(np.mean([s["final_success"] for s in seeds])), 3),
+    }
+
+
+def return_row(job: Job, summary: dict[str, Any]) -> Row:
+    """Of a run where every step pays: how its seeds ended."""
+    returns = [seed["final_return"] for seed in summary["seeds"]]
+    return {
+        "task": job.task,
+        "run": job.label,
+        "env_steps": summary["seeds"][0]["env_steps"],
+        "final_return": round(float(np.mean(returns)), 1),
+        "std": round(float(np.std(returns)), 1),
+        "worst_return": round(min(returns), 1),
+        "best_return": round(max(returns), 1),
+    }
+
+
+def machine_of(summary: dict[str, Any]) -> Row:
+    return {"wall_s": round(summary["wall_s"]), "device": summary["device"]}
+
+
+def slope(rows: Sequence[Row], x: str, y: str) -> float | str:
+    """Of ln y against ln x over the rows of a table; none of fewer than two, or of none."""
+    with np.errstate(divide="ignore"):  # an error may be 0
+        logs = np.log([[float(row[x]), float(row[y])] for row in rows])
+    return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0]) if len(rows) > 1 and np.isfinite(logs).all() else ""

@@ -1,0 +1,262 @@
+"""`pcmlp paper`: jobs that are kept and not repeated, scales, and what is refused before anything runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pcmlp.cli import main
+from pcmlp.experiments import experiment, job, paper, sparse
+from pcmlp.experiments.catalogue import EXPERIMENTS
+from pcmlp.experiments.engines import local
+from pcmlp.experiments.experiment import Experiment, per_run
+from pcmlp.experiments.job import Job, check_result, is_finished, run_job
+from pcmlp.experiments.scales import FULL, QUICK, SCALES, SMOKE
+from pcmlp.experiments.tables import solved_row
+from pcmlp.types import ConfigError
+
+TINY = ("task.horizon=2", "task.actions=2", "eval_episodes=2")
+LOCK = Job("locks", "combination-lock", "tiny", "pcmlp-linear", 8, TINY, (0,))
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """Runs and results; as if trained, since what a run does is test_runs' business."""
+
+    def train(config, out, *, command, resume):
+        trained.append(out)
+        out.mkdir(parents=True)
+        (out / "config.json").write_text(job.to_json(config))
+        rows = [f"{n},{seed}" for n in range(config.num_iterations + 1) for seed in config.seeds]
+        (out / "metrics.csv").write_text("\n".join(["iteration,seed", *rows]) + "\n")
+        ends = {"env_steps": config.steps, "final_return": 1.0, "final_success": 1.0, "env_steps_to_success": 4}
+        seeds = [{"seed": seed, **ends} for seed in config.seeds]
+        summary = {"status": status[0], "iterations": config.num_iterations, "seeds": seeds, "command": command}
+        (out / "summary.json").write_text(json.dumps(summary))
+        return summary
+
+    trained, status = [], ["finished"]
+    monkeypatch.setattr(job, "train", train)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "runs", tmp_path / "results", trained, status
+
+
+def test_a_finished_job_is_kept_and_not_run_again(places):
+    runs, results, trained, _ = places
+    assert run_job(LOCK, runs, results) == runs / LOCK.where
+    assert {file.name for file in (results / LOCK.where).iterdir()} == set(job.KEPT)
+    local([LOCK], runs, results)
+    assert run_job(LOCK, runs / "elsewhere", results) == results / LOCK.where  # all that is left of it
+    (results / LOCK.where / "summary.json").unlink()  # cut off while it was copied
+    assert not is_finished(LOCK.config(), results / LOCK.where)
+    run_job(LOCK, runs, results)
+    assert is_finished(LOCK.config(), results / LOCK.where)
+    assert len(trained) == 1
+
+
+def test_a_job_of_other_settings_is_left_alone(places):
+    runs, results, trained, _ = places
+    local([LOCK], runs, results)
+    other = Job(LOCK.experiment, LOCK.task, LOCK.label, LOCK.algo, 8, (*TINY, "ridge=0.5"), (0,))
+    with pytest.raises(ConfigError, match=r"tiny: holds another run; remove it.*ridge: 0.01 -> 0.5") as refused:
+        run_job(other, runs, results / "elsewhere")
+    assert "\n" not in str(refused.value)
+    kept = r"tiny: holds another run, or one of another version of pcmlp \(ridge: 0.01 -> 0.5\); remove it"
+    with pytest.raises(ConfigError, match=kept):
+        check_result(other.config(), results / LOCK.where)
+    assert len(trained) == 1
+
+
+def test_a_folder_of_another_run_does_not_matter_where_the_result_is_finished(places):
+    runs, results, trained, _ = places
+    local([LOCK], runs, results)
+    (runs / LOCK.where / "config.json").write_text("{}")
+    experiment.check([LOCK], runs, results)
+    (results / LOCK.where / "summary.json").unlink()
+    with pytest.raises(ConfigError, match="tiny: holds another run; remove it, or give another --runs"):
+        experiment.check([LOCK], runs, results)
+
+
+def test_a_stop_is_passed_on_and_nothing_is_kept_of_it(places):
+    runs, results, trained, status = places
+    status[0] = "stopped"
+    with pytest.raises(KeyboardInterrupt):
+        local([LOCK, LOCK], runs, results)
+    assert len(trained) == 1
+    assert not results.exists()
+
+
+def test_the_command_of_a_job_makes_the_same_configuration(monkeypatch, tmp_path):
+    """Whoever types it gets that run."""
+    asked = []
+    monkeypatch.setattr("pcmlp.runs.train.train", lambda config, out, **_: asked.append(config) or {})
+    for one in (LOCK, sparse.job("mountain-car", "no-bonus")):
+        with pytest.raises(KeyError):  # there is no summary to show
+            main([*one.command.split()[1:], "--out", str(tmp_path)])
+        assert asked.pop() == one.config()
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_job_resolves_at_every_scale_and_says_what_it_is_for(name):
+    made = EXPERIMENTS[name]
+    assert made.name == name
+    jobs = made.jobs()
+    assert len({one.where for one in jobs}) == len(jobs)
+    for one in jobs:
+        full = FULL.of(one)
+        assert full == one
+        assert one.experiment in EXPERIMENTS
+        config = one.config()
+        for scale in (QUICK, SMOKE):
+            smaller = scale.of(one)
+            scaled = smaller.config()
+            assert smaller.where == one.where
+            assert scaled.num_iterations >= 1
+            assert len(scaled.seeds) == min(2, len(one.seeds))
+            assert (scaled.task_name, scaled.algo) == (config.task_name, config.algo)
+            assert (scaled.bonus_scale, scaled.covariance) == (config.bonus_scale, config.covariance)
+            assert smaller.steps <= one.steps
+    assert any(SMOKE.has(one) for one in jobs)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_what_is_committed_is_of_todays_jobs(name):
+    """So that it counts as finished, and `pcmlp paper` does not refuse it."""
+    for one in EXPERIMENTS[name].jobs():
+        check_result(one.config(), RESULTS / one.where)
+
+
+def test_every_committed_run_has_a_job():
+    known = {one.where for made in EXPERIMENTS.values() for one in made.jobs()}
+    kept = {file.parent.relative_to(RESULTS) for file in RESULTS.rglob("config.json")}
+    assert kept <= known
+
+
+def test_results_of_a_scale_lie_apart():
+    assert len({scale.results for scale in SCALES.values()}) == len({scale.folder for scale in SCALES.values()}) == 3
+    assert str(FULL.results) == "results"
+
+
+TINY_EXPERIMENT = Experiment("locks", "section 5", "locks", lambda: [LOCK], per_run(solved_row, "locks"))
+
+
+def test_an_experiment_from_its_runs_to_its_page(places, monkeypatch, capsys):
+    runs, results, trained, _ = places
+    monkeypatch.setattr(paper, "EXPERIMENTS", {"locks": TINY_EXPERIMENT})
+    monkeypatch.setattr(paper, "report", lambda folders, out: out / "report.html")
+    for _ in range(2):
+        assert main(["paper", "all", "--scale", "full"]) == 0
+    assert len(trained) == 1
+    assert trained[0] == Path("runs/experiments") / LOCK.where
+    table = (results / "locks/locks.csv").read_text()
+    assert table.startswith("task,run,env_steps,solved")
+    assert "combination-lock,tiny,8,1 of 1" in table
+    assert capsys.readouterr().out.endswith("results/report.html\n")
+
+
+def test_other_machines_get_every_run_at_once_but_those_that_are_timed(places, monkeypatch):
+    runs, results, trained, _ = places
+    timed = Job("timed", "combination-lock", "tiny", "pcmlp-linear", 8, TINY, (1,))
+    alone = Experiment("timed", "", "", lambda: [timed, LOCK], per_run(solved_row, "timed"), alone=True)
+    sent = []
+
+    def cluster(jobs, runs, results):
+        sent.append(list(jobs))
+        local(jobs, runs, results)
+
+    monkeypatch.setattr(paper, "EXPERIMENTS", {"locks": TINY_EXPERIMENT, "timed": alone})
+    monkeypatch.setattr(paper, "report", lambda folders, out: out)
+    monkeypatch.setattr(paper, "engine_of", lambda name, address: cluster)
+    paper.paper(["timed", "locks"], scale="full", engine="ray")
+    assert sent == [[LOCK]]
+    assert len(trained) == 2
+
+
+def test_a_measured_table_is_made_once(places, monkeypatch):
+    runs, results, _, _ = places
+    made = []
+
+    def measure(scale):
+        made.append(scale)
+        return [{"x": 1}]
+
+    lemma = Experiment("locks", "", "", list, lambda done: iter(()), measured={"lemma": measure})
+    experiment.conduct(lemma, [], FULL, runs, results, whole=False)
+    assert made == []
+    for _ in range(2):
+        experiment.conduct(lemma, [], FULL, runs, results)
+    assert made == [FULL]
+    (results / "locks/lemma.csv").write_text("x,y\n1")
+    with pytest.raises(ConfigError, match=r"lemma.csv: half-written or edited; remove it to make it again"):
+        experiment.conduct(lemma, [], FULL, runs, results)
+
+
+def test_the_module_runs_what_is_named(places, capsys):
+    runs, results, trained, _ = places
+    experiment.main(TINY_EXPERIMENT, ["combination-lock/tiny", "--seeds", "4", "5"])
+    assert json.loads((trained[0] / "config.json").read_text())["seeds"] == [4, 5]
+    assert (results / "locks/locks.csv").exists()
+    with pytest.raises(SystemExit) as ended:
+        experiment.main(TINY_EXPERIMENT, ["combination-lock/tyni"])
+    assert ended.value.code == 2
+    assert "the nearest is combination-lock/tiny" in capsys.readouterr().err
+
+
+def broken_results(results, what):
+    """Committed results that are not what they should be."""
+    one = FULL.of(sparse.job("mountain-car", "trpo"))
+    folder = results / one.where
+    folder.mkdir(parents=True)
+    config = job.to_json(one.config())
+    metrics = "iteration,seed\n" + "".join(f"{n},{s}\n" for n in range(16) for s in one.seeds)
+    files = {
+        "config.json": config,
+        "metrics.csv": metrics,
+        "summary.json": json.dumps({"status": "finished", "iterations": 15}),
+    }
+    for name, text in (files | what).items():
+        (folder / name).write_text(text)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ({"config.json": '{"task": 3}'}, "its config.json is none of a run"),
+        ({"config.json": '{"task"'}, "config.json: half-written or edited; remove"),
+        ({"summary.json": "[]"}, "summary.json: half-written or edited; remove"),
+        ({"metrics.csv": "iteration,seed\n0,1234\n0"}, "metrics.csv: half-written or edited; remove"),
+    ],
+)
+def test_results_that_are_not_whole_are_refused_before_anything_runs(places, what, said, capsys, record_property):
+    _, results, trained, _ = places
+    broken_results(results, what)
+    assert main(["paper", "sparse"]) == 2
+    shown = capsys.readouterr()
+    line = shown.err.removeprefix("pcmlp: ").strip().replace(str(results), "results")
+    record_property("bad input", (f"paper sparse ({next(iter(what))} of a run broken)", line))
+    assert said in shown.err
+    assert shown.err.count("\n") == 1
+    assert trained == []
+
+
+def test_results_of_another_version_say_which_and_what_to_do(places, capsys):
+    _, results, trained, _ = places
+    config = json.loads(job.to_json(sparse.job("mountain-car", "trpo").config()))
+    config["planner"]["discount"] = 0.5
+    config["of_tomorrow"] = 1
+    broken_results(results, {"config.json": json.dumps(config)})
+    assert main(["paper", "sparse"]) == 2
+    line = capsys.readouterr().err
+    for said in ("results/sparse/mountain-car/trpo", "planner.discount: 0.5 -> 0.99", "of_tomorrow", "remove it"):
+        assert said in line
+    assert trained == []
+
+
+def test_who_stops_it_is_told_how_to_go_on(places, monkeypatch, capsys):
+    status = places[3]
+    status[0] = "stopped"
+    monkeypatch.setattr(paper, "EXPERIMENTS", {"locks": TINY_EXPERIMENT})
+    assert main(["paper", "locks"]) == 130
+    assert "the same command goes on with it" in capsys.readouterr().out

@@ -1,0 +1,288 @@
+"""Jobs on a Ray cluster: what comes out is what a local run gives, also where a node dies in the middle of them."""
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from same_run import assert_same_run, equal_but_for_times
+
+from pcmlp.cli import main
+from pcmlp.experiments import ray_engine, ray_task
+from pcmlp.experiments.catalogue import EXPERIMENTS
+from pcmlp.experiments.job import KEPT, Job
+from pcmlp.experiments.scales import SCALES
+from pcmlp.runs import checkpoint
+from pcmlp.runs.folder import read_metrics, read_summary
+from pcmlp.runs.lock import Lock, wait_for
+from pcmlp.runs.train import train
+from pcmlp.types import ConfigError, RunStopped
+
+SMALL = ("task.horizon=2", "task.actions=2", "eval_episodes=2")
+LOCK = ("task.horizon=3", "task.actions=2")
+CAR = ("task.horizon=20", "eval_episodes=4")
+
+
+def job(label, settings=SMALL, steps=8, task="combination-lock", algo="pcmlp-linear", seeds=(0,)):
+    return Job("test", task, label, algo, steps, settings, seeds)
+
+
+class TestBadInput:
+    @pytest.mark.bad_input
+    @pytest.mark.parametrize(
+        ("address", "said"),
+        [
+            ("127.0.0.1:1", "--address 127.0.0.1:1: does not answer"),
+            ("nonsense", "--address nonsense: not HOST:PORT"),
+            ("127.0.0.1:99999", "--address 127.0.0.1:99999: does not answer"),
+        ],
+    )
+    def test_an_address_that_does_not_answer(self, address, said, tmp_path, monkeypatch, capsys, record_property):
+        monkeypatch.chdir(tmp_path)
+        command = f"paper sparse --scale smoke --engine ray --address {address}"
+        assert main(shlex.split(command)) == 2
+        out, err = capsys.readouterr()
+        assert err.startswith(f"pcmlp: {said}")
+        assert err.count("\n") == 1
+        assert not out
+        assert not any(tmp_path.glob("r*"))
+        record_property("bad input", (command, err.removeprefix("pcmlp: ").strip()))
+
+    def test_what_answers_is_no_cluster(self, monkeypatch):
+        monkeypatch.setattr(ray_engine, "_ANSWER_S", 3)
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            begun = time.monotonic()
+            with pytest.raises(ConfigError, match="no Ray cluster answers in 3 s") as refused:
+                ray_engine.engine(f"127.0.0.1:{silent.getsockname()[1]}")
+        assert time.monotonic() - begun < 10
+        assert "\n" not in str(refused.value)
+
+    def test_ray_is_not_installed(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "ray", None)
+        with pytest.raises(ConfigError, match=r"Ray is not installed; pip install 'pcmlp\[ray\]'"):
+            ray_engine.engine(None)
+
+
+def test_a_task_takes_a_gpu_where_there_is_one_and_else_some_cores():
+    def node(gpus, cores):
+        return {"Resources": {"GPU": gpus, "CPU": cores} if gpus else {"CPU": cores}}
+
+    cpus, one, gpus, head = node(0, 32), node(0, 1), node(4, 16), {"Resources": {}}
+    assert ray_engine.resources_of_a_task([cpus, head]) == {"num_gpus": 0, "num_cpus": 2}
+    assert ray_engine.resources_of_a_task([one]) == {"num_gpus": 0, "num_cpus": 1}
+    on_gpus = ray_engine.resources_of_a_task([cpus, gpus])
+    assert on_gpus == {"num_gpus": 1, "num_cpus": 1}
+    assert [ray_engine.fits(place, on_gpus) for place in (cpus, gpus, head)] == [False, True, False]
+    with pytest.raises(ConfigError, match="no node with a GPU or a core"):
+        ray_engine.resources_of_a_task([head])
+
+
+def test_a_folder_that_is_not_shared_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(ray_task, "_SEEN_S", 0.0)
+    here, there = tmp_path / "here", tmp_path / "there"
+    there.mkdir()
+    with ray_engine.shared_token((str(here),)) as token:
+        assert ray_task.not_shared((str(here),), token) is None
+        assert ray_task.not_shared((str(here), str(there)), token) == str(there)
+    assert not any(here.iterdir())
+
+
+class TestLockOfTheDead:
+    def held(self, run, host):
+        run.mkdir()
+        lock = Lock(run)
+        (run / "lock").write_text(json.dumps({"process": 1, "host": host, "since": "long ago"}))
+        return lock
+
+    def test_it_is_waited_for(self, tmp_path):
+        lock = self.held(tmp_path / "run", "dead")
+        threading.Timer(1.0, lock.close).start()
+        wait_for(tmp_path / "run", 60.0, {"alive"})
+        Lock(tmp_path / "run").close()
+        assert "dead" in (tmp_path / "run/lock").read_text()  # the same file
+
+    @pytest.mark.fault("a file server holds the lock of a machine that died", "the run goes on elsewhere after a while")
+    def test_it_is_taken_from_a_machine_that_is_gone_which_then_writes_nothing(self, tmp_path):
+        lock = self.held(tmp_path / "run", "dead")
+        lock.check()
+        wait_for(tmp_path / "run", 0.0, {"alive"})
+        with Lock(tmp_path / "run"), pytest.raises(RunStopped, match="another process went on with it"):
+            lock.check()
+        lock.close()
+
+    def test_it_stays_with_a_machine_that_lives(self, tmp_path):
+        with self.held(tmp_path / "run", "alive"):
+            wait_for(tmp_path / "run", 0.0, {"alive"})
+            with pytest.raises(ConfigError, match="in use by process 1 on alive"):
+                Lock(tmp_path / "run")
+
+
+def test_a_job_on_a_cluster_of_this_machine(tmp_path):
+    only = "combination-lock/horizon-5"
+    [asked] = EXPERIMENTS["combination_lock"].jobs_at(SCALES["smoke"], (only,), None)
+    words = f"paper combination_lock --scale smoke --only {only} --results results --runs runs --engine ray"
+    command = [sys.executable, "-m", "pcmlp.cli", *words.split()]
+    made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    assert (made.returncode, made.stderr) == (0, "")
+    assert f"{asked.where}: finished on" in made.stdout
+    assert "1 finished; 0 begun again" in made.stdout
+    train(asked.config(), tmp_path / "local")
+    assert_same_run(tmp_path / "local", tmp_path / "runs" / asked.where)
+    assert_same_results(tmp_path / "local", tmp_path / "results" / asked.where)
+    assert not any(tmp_path.glob("*/.shared-*"))
+
+
+def assert_same_results(run, result):
+    assert {file.name for file in result.iterdir()} >= set(KEPT)
+    assert (run / "metrics.csv").read_text().splitlines()[0] == (result / "metrics.csv").read_text().splitlines()[0]
+    equal_but_for_times(read_metrics(run), read_metrics(result))
+
+
+TWO_NODES = """if True:
+    import sys
+    from ray.cluster_utils import Cluster
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    second = made.add_node(num_cpus=2)
+    print(made.address, second.all_processes["raylet"][0].process.pid, flush=True)
+    sys.stdin.read()
+    made.shutdown()
+"""
+
+
+class Node:
+    """A process by its id, and those that it has started."""
+
+    def __init__(self, pid):
+        self.pid = pid
+
+    def runs(self, process):
+        try:
+            return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1]) == self.pid
+        except OSError:  # it has ended
+            return False
+
+    def kill(self):
+        """As if the plug were pulled."""
+        processes = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+        for process in (self.pid, *filter(self.runs, processes)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+
+@pytest.fixture
+def two_nodes(tmp_path, monkeypatch):
+    """The address of a cluster of two nodes with two cores each, and the node that is not its head."""
+    monkeypatch.setenv("PCMLP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")  # as in conftest.py
+    ray_engine.load_ray()
+    with subprocess.Popen(
+        [sys.executable, "-c", TWO_NODES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as host:
+        address, raylet = host.stdout.readline().split()
+        yield address, Node(int(raylet))
+        host.stdin.close()
+
+
+def kill_in_the_middle(node, jobs, runs, killed):
+    """Once a job on the node has saved some of its iterations, and not the last."""
+    while not killed:
+        for asked in jobs:
+            run = runs / asked.where
+            try:
+                process = json.loads((run / "lock").read_text())["process"]
+            except (FileNotFoundError, ValueError):
+                continue
+            saved = checkpoint.iterations(run / "checkpoint")
+            if node.runs(process) and saved and saved[-1] >= 3 and not (run / "summary.json").exists():
+                node.kill()
+                killed.append((asked, saved[-1]))
+                return
+        time.sleep(0.02)
+
+
+LOCAL = """if True:
+    import json, sys
+    from pathlib import Path
+    from pcmlp.experiments.engines import local
+    from pcmlp.experiments.job import Job
+    from pcmlp.runs.cache import prepare
+    prepare()
+    local([Job(**fields) for fields in json.loads(sys.argv[1])], Path("local/runs"), Path("local/results"))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.fault("a node of a Ray cluster dies in a sweep of 8 runs", "all 8 finish, with the metrics of local runs")
+def test_a_node_dies_in_a_sweep_of_8_runs(two_nodes, tmp_path, tiny_trpo, capsys):
+    address, node = two_nodes
+    jobs = [job(f"lock-{i}", LOCK, 450, seeds=(i, i + 10)) for i in range(6)]
+    jobs += [job(f"car-{i}", (*CAR, *tiny_trpo), 600, "mountain-car", "pcmlp", (i,)) for i in range(2)]
+    fields = json.dumps([asdict(each) for each in jobs])
+    # In a process of its own, as pcmlp has it, and before the sweep, which then finds compiled what it needs.
+    subprocess.run([sys.executable, "-c", LOCAL, fields], cwd=tmp_path, check=True, capture_output=True)
+    killed = []
+    killer = threading.Thread(target=kill_in_the_middle, args=(node, jobs, tmp_path / "runs", killed), daemon=True)
+    killer.start()
+    begun = time.monotonic()
+    ray_engine.engine(address)(jobs, tmp_path / "runs", tmp_path / "results")
+    seconds = time.monotonic() - begun
+    said = capsys.readouterr().out
+    asked, saved = killed[0]
+    assert re.search(f"{asked.where}: begun on .*, again: its node or process died", said)
+    assert "8 finished; " in said
+    assert "raylet" not in said  # Ray keeps its own troubles to itself
+    for each in jobs:
+        assert_same_run(tmp_path / "local/runs" / each.where, tmp_path / "runs" / each.where)
+        assert_same_results(tmp_path / "local/runs" / each.where, tmp_path / "results" / each.where)
+    with capsys.disabled():
+        print(f"\n{said}{asked.where}: its node was killed after iteration {saved}; {seconds:.0f} s on the cluster")
+
+
+SWEEP = """if True:
+    import sys
+    from pathlib import Path
+    from pcmlp.experiments.job import Job
+    from pcmlp.experiments.ray_engine import engine
+    settings = ("task.horizon=3", "task.actions=2")
+    jobs = [Job("test", "combination-lock", f"lock-{i}", "pcmlp-linear", 30_000, settings, (i,)) for i in range(99)]
+    try:
+        engine(None)(jobs, Path("runs"), Path("results"))
+    except KeyboardInterrupt:
+        sys.exit(130)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.fault("Ctrl-C in a sweep on a Ray cluster", "runs end after their iteration, others are taken back")
+def test_ctrl_c_is_passed_on(tmp_path):
+    words = [sys.executable, "-c", SWEEP]
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True) as sweep:
+        runs = tmp_path / "runs/test/combination-lock"
+        wait_until(lambda: any(runs.glob("*/checkpoint/*/manifest.json")), 200)
+        os.killpg(sweep.pid, signal.SIGINT)  # as a terminal does
+        said = sweep.communicate(timeout=200)[0]
+    assert sweep.returncode == 130
+    assert "Ctrl-C: stopping after this iteration" in said
+    assert "99 stopped; 0 begun again" in said
+    saved = [checkpoint.iterations(run / "checkpoint")[-1] for run in runs.iterdir()]
+    assert 0 < len(saved) < 99
+    assert {read_summary(run)["status"] for run in runs.iterdir()} == {"stopped"}
+    assert [read_summary(run)["iterations"] for run in runs.iterdir()] == saved
+    assert not any((tmp_path / "results").iterdir())
+
+
+def wait_until(happened, seconds):
+    end = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.05)
