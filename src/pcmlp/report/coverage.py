@@ -118,7 +118,7 @@ def plot_coverage(run: Run) -> Figure | None:
     records = run.records()
     if not records or records[0].arrays["state"].ndim != 3:
         return None
-    view = VIEWS.get(run.task) or _plain_view(records)
+    view = VIEWS.get(run.task) or plain_view(records)
     visits = visits_by_policy(records, view)
     together, alone = covered(visits, view)
     maps = min(len(run.seeds), _MAPS)
@@ -135,7 +135,7 @@ def plot_coverage(run: Run) -> Figure | None:
     bar.minorticks_off()
     _draw_shares(below, np.array([v.n for v in visits]), together, alone)
     seen = f"The first {len(visits)} policies entered" if len(visits) > 1 else "The first policy entered"
-    style.title(picture, f"{seen} {together[-1].mean():.0%} of {_cells(view)[1]}", run.made_by)
+    style.title(picture, f"{seen} {together[-1].mean():.0%} of {cells(view)[1]}", run.made_by)
     return picture
 
 
@@ -158,12 +158,12 @@ def visits_by_policy(records: Sequence[Record], view: View) -> list[Visits]:
 def covered(visits: Sequence[Visits], view: View) -> tuple[np.ndarray, np.ndarray]:
     """The share of cells that the first n policies entered together, and that each did alone: [policies, seeds]."""
     entered = np.stack([[_entered(view, *seed) for seed in zip(v.places, v.valid, strict=True)] for v in visits])
-    total = _cells(view)[0]
+    total = cells(view)[0]
     together = np.logical_or.accumulate(entered, axis=0)
     return together.sum(axis=(2, 3)) / total, entered.sum(axis=(2, 3)) / total
 
 
-def _cells(view: View) -> tuple[int, str]:
+def cells(view: View) -> tuple[int, str]:
     """How many there are, and what they are called."""
     if view.map is not None:
         count = int(view.map.free.sum())
@@ -182,7 +182,7 @@ def _entered(view: View, places: np.ndarray, valid: np.ndarray) -> np.ndarray:
     return entered
 
 
-def _plain_view(records: Sequence[Record]) -> View:
+def plain_view(records: Sequence[Record]) -> View:
     """Nothing is known of the task: the box around all it has shown."""
     states = np.concatenate([r.arrays["state"][r.arrays["valid"]] for r in records])
     low, high = states.min(axis=0)[:2].tolist(), states.max(axis=0)[:2].tolist()

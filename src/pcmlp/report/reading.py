@@ -1,5 +1,6 @@
 """What reports know of runs: their files, checked, and the few numbers that tables and sentences are made of."""
 
+import importlib.metadata
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pcmlp.types import ConfigError
 
 _SUCCESS = 0.95  # as in summary.json
 _NEEDED = ("iteration", "seed", "env_steps", "eval_return_mean")
+_DONE = ("finished", "certified")
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,11 @@ class Run:
     @property
     def status(self) -> str:
         return str(self.summary.get("status", "unfinished"))
+
+    @property
+    def done(self) -> bool:
+        """Whether it came to its end: only then are its last numbers a result."""
+        return self.status in _DONE
 
     @property
     def made_by(self) -> str:
@@ -136,12 +143,35 @@ def load(path: Path) -> Run:
         for name in _NEEDED:
             if name not in columns:
                 raise ValueError(f"metrics.csv has no column {name}")
-        return Run(path, config, summary, *_by_seed(columns))
+        run = Run(path, config, summary, *_by_seed(columns))
+        _check_version(run.summary)
+        _check_whole(run)
+        return run
     except (OSError, ValueError, KeyError, TypeError) as error:
         line = " ".join(str(error).split())
         raise ConfigError(
             f"{path}: not a run that can be read ({line}); give another folder or run it again"
         ) from error
+
+
+def _check_version(summary: dict[str, Any]) -> None:
+    """Before 1.0 a minor version may change what files mean, from then on a major one."""
+    theirs = (summary.get("versions") or {}).get("pcmlp")
+    ours = importlib.metadata.version("pcmlp")
+    if theirs is not None and _era(theirs) != _era(ours):
+        raise ValueError(f"it was made by pcmlp {theirs}, and this is {ours}")
+
+
+def _era(version: str) -> list[str]:
+    return version.split(".")[: 2 if version.startswith("0.") else 1]
+
+
+def _check_whole(run: Run) -> None:
+    """A run that ended has written every row."""
+    said, rows = run.summary.get("iterations"), run.metrics["iteration"]
+    last = int(rows[-1, 0]) if len(rows) else -1
+    if run.done and said is not None and last != said:
+        raise ValueError(f"metrics.csv is half-written: it has rows up to iteration {last} of {said}")
 
 
 def _json_object(path: Path) -> dict[str, Any]:

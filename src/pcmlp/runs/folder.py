@@ -145,12 +145,14 @@ def shown(value: Any) -> str:
 
 
 def read_metrics(run: Path) -> dict[str, list[float]]:
-    """`metrics.csv` by column, NaN where it is empty; a last line that was cut off is left out."""
-    with (run / "metrics.csv").open(newline="") as file:
-        rows = csv.reader(file)
-        names = next(rows, [])
-        whole = [row for row in rows if len(row) == len(names)]
-    return {name: [_number(row[i]) for row in whole] for i, name in enumerate(names)}
+    """`metrics.csv` by column, NaN where it is empty; a last line that is being written, or was cut off, is left out."""
+    lines = (run / "metrics.csv").read_text().splitlines(keepends=True)
+    whole = lines[:-1] if lines and not lines[-1].endswith("\n") else lines
+    names, *rows = csv.reader(whole or [""])
+    for i, row in enumerate(rows):
+        if len(row) != len(names):
+            raise ValueError(f"metrics.csv is half-written: row {i + 1} has {len(row)} of {len(names)} columns")
+    return {name: [_number(row[i]) for row in rows] for i, name in enumerate(names)}
 
 
 def _number(text: str) -> float:

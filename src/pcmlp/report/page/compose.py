@@ -1,0 +1,243 @@
+"""The page as text: one file with its style, its script and its data inside, that fetches nothing.
+
+Whatever comes from files is escaped: as text in HTML, and in the JSON block, where no `<` is left.
+"""
+
+import base64
+import io
+import json
+import re
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from pcmlp.report.coverage import plot_coverage
+from pcmlp.report.curves import plot_comparison, plot_returns
+from pcmlp.report.maps import plot_visits
+from pcmlp.report.page.charts import Chart, charts_of, group_data
+from pcmlp.report.page.dense import dense_tables
+from pcmlp.report.page.maps import map_of
+from pcmlp.report.page.scores import Scores, profile_data, scores_of, scores_table
+from pcmlp.report.page.sections import Group, Section, arrange
+from pcmlp.report.page.tables import runs_table, written_table
+from pcmlp.report.reading import Run, counted
+from pcmlp.report.words import headline
+from pcmlp.runs.presets import EXPERIMENTS
+
+_OPEN = 4  # with more runs of a task, the maps of each are folded away
+_COLOURS, _DASHES = 6, 4  # as the script has them
+_AGAINST = {"env_steps": "env steps", "iteration": "iterations", "score": "the score"}
+_NOTE = (
+    "A line is the mean over seeds and its band their range. Returns in tables are those of the evaluated policy at the end, "
+    "mean ± standard deviation over seeds; beside it the mean of the middle half of the seeds with its 95 % bootstrap "
+    "interval. A seed is solved from its first evaluation with success in at least 95 % of the episodes. "
+    "What is unfinished is labelled so, and is in no statistic."
+)
+
+
+class Page:
+    """Collects what the script draws while the parts of the page are written."""
+
+    def __init__(self, runs: Sequence[Run], *, static: bool):
+        self.static = static  # whether there are pictures for readers without scripts
+        self.sections = arrange(runs)
+        self.groups: dict[str, Any] = {}
+        self.maps: dict[str, Any] = {}
+
+    def section(self, section: Section) -> str:
+        looks = {label: i for i, label in enumerate(section.labels)}
+        parts = [self.group(section, group, looks) for group in section.groups]
+        scores = scores_of(section)
+        together = self.scores(section, scores, looks) if len(section.groups) > 1 and scores else ""
+        tables = "\n".join(written_table(name, rows) for name, rows in section.tables.items())
+        return "\n".join([_section_head(section), dense_tables(section), together, tables, *parts])
+
+    def group(self, section: Section, group: Group, looks: dict[str, int]) -> str:
+        key, level = _key(section, group.task), "h3" if section.name else "h2"
+        data = self.groups[key] = group_data(group, looks)
+        said = headline({group.shown(label): run for label, run in group.runs.items()})
+        drawn = "\n".join(_chart(chart) for chart in charts_of(group))
+        runs = "\n".join(self.run(key, group, label) for label in group.runs)
+        return (
+            f'<section data-group="{escape(key)}">\n<{level} id="{_anchor(key)}">{escape(group.task)}</{level}>\n'
+            f'<p class="headline">{escape(said)}</p>\n{_switches(key, data)}\n{_options(key, data)}\n'
+            f'<div class="charts">\n{drawn}\n</div>\n{self.pictures(group)}\n{runs_table(group)}\n{runs}\n</section>'
+        )
+
+    def scores(self, section: Section, scores: Scores, looks: dict[str, int]) -> str:
+        key = _key(section, "all tasks")
+        data = self.groups[key] = profile_data(scores, looks)
+        note = (
+            '<p class="note">A score is the share of successful episodes at the end where a task has a goal, and elsewhere the '
+            "return with 0 for random play and 1 for the best published model-based algorithm. Runs with other tasks than each "
+            "other cannot be compared by it. The interval is of a stratified bootstrap: seeds are drawn anew within each task.</p>"
+        )
+        chart = _chart(Chart("profile", "Performance profile", "share of seeds above a score", against="score"))
+        return (
+            f'<section data-group="{escape(key)}">\n<h3 id="{_anchor(key)}">All tasks together</h3>\n{scores_table(scores)}\n'
+            f'{note}\n{_switches(key, data)}\n<div class="charts">{chart}</div>\n</section>'
+        )
+
+    def run(self, key: str, group: Group, label: str) -> str:
+        run = group.runs[label]
+        own, few = f"{key}/{label}", len(group.runs) <= _OPEN
+        found = map_of(run)
+        drawn = "" if found is None else _map(own, found, group.shown(label))
+        if found is not None:
+            self.maps[own] = found
+        outside, inside = (drawn, "") if few else ("", drawn)
+        return (
+            f'{outside}\n<details data-key="{escape(own)}/details"><summary>{escape(group.shown(label))}: command, versions, '
+            f"settings</summary>\n{inside}\n{_reproduce(run)}\n</details>"
+        )
+
+    def pictures(self, group: Group) -> str:
+        if not self.static:
+            return ""
+        one = next(iter(group.runs.values())) if len(group.runs) == 1 else None
+        drawn = {"learning curves": plot_returns(one) if one else plot_comparison(group.runs)}
+        for label, run in group.runs.items():
+            drawn |= {f"where {label} has been": plot_coverage(run), f"what {label} has tried": plot_visits(run)}
+        images = "\n".join(_image(picture, name) for name, picture in drawn.items() if picture is not None)
+        return f"<noscript>\n{images}\n</noscript>"
+
+
+def compose(runs: Sequence[Run], *, static: bool = True, version: str | None = None, notes: Sequence[str] = ()) -> str:
+    """The whole page; `version` is given by `pcmlp watch`, and the page then asks it for newer ones."""
+    page = Page(runs, static=static)
+    body = [page.section(section) for section in page.sections]
+    data = json.dumps({"groups": page.groups, "maps": page.maps}, separators=(",", ":"), allow_nan=False)
+    here = files("pcmlp.report.page")
+    said = "".join(f'<p class="note">{escape(note)}</p>\n' for note in (*notes, _NOTE))
+    title = _title(runs)
+    return Template((here / "page.html").read_text()).substitute(
+        watch="" if version is None else f' data-watch="{version}"',
+        title=escape(title),
+        style=(here / "page.css").read_text(),
+        script=(here / "page.js").read_text(),
+        body="\n".join([f"<h1>{escape(title)}</h1>", said, _contents(page.sections), *body]),
+        data=data.replace("<", "\\u003c"),
+    )
+
+
+def _title(runs: Sequence[Run]) -> str:
+    if len(runs) == 1:
+        return f"{runs[0].task}, {runs[0].algo}" + ("" if runs[0].done else f" ({runs[0].status})")
+    tasks = sorted({run.task for run in runs})
+    return f"{counted(len(runs), 'run')} of {', '.join(tasks) if len(tasks) <= _OPEN else counted(len(tasks), 'task')}"
+
+
+def _key(section: Section, name: str) -> str:
+    return f"{section.name}/{name}" if section.name else name
+
+
+def _anchor(key: str) -> str:
+    return re.sub("[^A-Za-z0-9]+", "-", key)
+
+
+def _contents(sections: Sequence[Section]) -> str:
+    if sum(len(section.groups) for section in sections) < 2:
+        return ""
+
+    def link(key: str, text: str) -> str:
+        return f'<a href="#{_anchor(key)}">{escape(text)}</a>'
+
+    lists = []
+    for section in sections:
+        tasks = "".join(f"<li>{link(_key(section, group.task), group.task)}</li>" for group in section.groups)
+        head = link(section.name, section.name) if section.name else ""
+        lists.append(f"<li>{head}<ul>{tasks}</ul></li>")
+    return f'<nav aria-label="contents"><ul>{"".join(lists)}</ul></nav>'
+
+
+def _section_head(section: Section) -> str:
+    if not section.name:
+        return ""
+    known = section.name.replace("-", "_")
+    about = f"{EXPERIMENTS[known]}. " if known in EXPERIMENTS else ""
+    made = f"<code>pcmlp paper {escape(known)}</code>" if known in EXPERIMENTS else ""
+    said = f'<p class="note">{escape(about[:1].upper() + about[1:])}{made}</p>' if about else ""
+    return f'<h2 id="{_anchor(section.name)}">{escape(section.name)}</h2>\n{said}'
+
+
+def _switches(key: str, data: dict[str, Any]) -> str:
+    labels = []
+    for i, run in enumerate(data["runs"]):
+        look = f"c{run['look'] % _COLOURS} d{run['look'] % _DASHES}"
+        swatch = f'<svg class="swatch" viewBox="0 0 30 10" aria-hidden="true"><path class="mean {look}" d="M0 5H30"/></svg>'
+        own = escape(f"{key}/{run['label'].split(' (')[0]}")
+        labels.append(
+            f'<label><input type="checkbox" checked data-run="{i}" data-key="{own}">{swatch}{escape(run["label"])}</label>'
+        )
+    both = '<button type="button" data-all="on">all</button><button type="button" data-all="off">none</button>'
+    many = both if len(labels) > 2 else ""
+    return f'<fieldset class="switches"><legend>Runs</legend>{"".join(labels)}{many}</fieldset>'
+
+
+def _options(key: str, data: dict[str, Any]) -> str:
+    lines = [line for run in data["runs"] for line in run["lines"].values()]
+    offered = {}
+    if any("seeds" in line for line in lines):
+        most = max(len(line.get("seeds", ())) for line in lines)
+        offered["seeds"] = (f"each seed{' (the first 10)' if most == 10 else ''}", data["seeds"])
+    if any("explore" in line for line in lines):
+        offered["explore"] = ("exploring policy (dotted)", False)
+    offered["stretched"] = ("logarithmic steps", data["stretched"])
+    labels = "".join(
+        f'<label><input type="checkbox"{" checked" if on else ""} data-option="{name}" data-key="{escape(key)}/show {name}">'
+        f"{text}</label>"
+        for name, (text, on) in offered.items()
+    )
+    return f'<fieldset class="switches"><legend>Show</legend>{labels}</fieldset>'
+
+
+def _chart(chart: Chart) -> str:
+    return (
+        f'<figure class="chart" data-chart="{chart.column}"><figcaption>{chart.title} <span>{chart.y}, against '
+        f'{_AGAINST[chart.against]}</span></figcaption><div class="plot"></div></figure>'
+    )
+
+
+def _map(own: str, found: dict[str, Any], label: str) -> str:
+    last = len(found["policies"]) - 1
+    seeds = "".join(f'<option value="{i}">{seed}</option>' for i, seed in enumerate(found["seeds"]))
+    goal = '<i style="background:var(--goal)"></i>goal' if "goal" in found else ""
+    wall = '<i style="background:var(--wall)"></i>wall' if "wall" in found else ""
+    return (
+        f'<figure class="map" data-map="{escape(own)}"><figcaption>Where the policies of the cover have been '
+        f'<span>{escape(label)}</span></figcaption>\n<div class="controls"><label>policy <input type="range" min="0" '
+        f'max="{last}" value="{last}" data-key="{escape(own)}/policy"></label>'
+        f'<label>seed <select data-key="{escape(own)}/seed">{seeds}</select></label></div>\n<output></output>\n'
+        f'<div class="plot"></div>\n<p class="key"><i style="background:var(--c1)"></i>this policy'
+        f'<i style="background:var(--c5)"></i>those before it{goal}{wall}</p></figure>'
+    )
+
+
+def _image(picture: Figure, name: str) -> str:
+    data = io.BytesIO()
+    picture.savefig(data, format="png", dpi=100)
+    text = base64.b64encode(data.getvalue()).decode()
+    return f'<img alt="{escape(name)}" src="data:image/png;base64,{text}">'
+
+
+def _reproduce(run: Run) -> str:
+    summary = run.summary
+    versions = ", ".join(f"{name} {version}" for name, version in (summary.get("versions") or {}).items())
+    known = {
+        "status": run.status,
+        "seeds": " ".join(map(str, run.seeds)),
+        "versions": versions or "not recorded",
+        "device": str(summary.get("device", "not recorded")),
+        "certificate": str((summary.get("certificate") or {}).get("why", "")),
+        "folder": run.path.name,
+    }
+    lines = " · ".join(f"{escape(name)}: {escape(text)}" for name, text in known.items() if text)
+    command = str(summary.get("command") or "the command was not recorded")
+    return (
+        f'<pre>{escape(command)}</pre>\n<p class="quiet">{lines}</p>\n'
+        f"<details><summary>all settings</summary><pre>{escape(json.dumps(run.config, indent=2))}</pre></details>"
+    )

@@ -1,0 +1,91 @@
+"""What the runs of an experiment say together: interquartile means with intervals, and performance profiles.
+
+    score = the share of successful episodes at the end, where a task has a goal
+          = 0 for random play and 1 for the best published model-based algorithm, where a task has published returns
+
+A task with neither is in no score, and a run that is unfinished in none either.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pcmlp.published import dense_table
+from pcmlp.report.page.charts import rounded
+from pcmlp.report.page.dense import best_published
+from pcmlp.report.page.sections import Group, Section
+from pcmlp.report.page.tables import Cell, Row, table
+from pcmlp.report.reading import Run
+from pcmlp.report.statistics import Estimate, interquartile_mean, normalised, profile
+
+_THRESHOLDS = 101
+_WIDTH = 120  # pixels of an interval's picture
+
+Scores = dict[str, dict[str, np.ndarray]]  # label -> task -> [seeds]
+
+
+def scores_of(section: Section) -> Scores:
+    found: Scores = {}
+    for label in section.labels:
+        for group in section.groups:
+            scores = _scores(group, group.done[label]) if label in group.done else None
+            if scores is not None:
+                found.setdefault(label, {})[group.task] = scores
+    return found
+
+
+def _scores(group: Group, run: Run) -> np.ndarray | None:
+    success, returns = run.curve("eval_success"), run.curve("eval_return_mean")
+    if success:
+        return success.values[-1]
+    if returns and group.task in dense_table():
+        random = dense_table()[group.task]["Random"].mean
+        return normalised(returns.values[-1], random, best_published(group.task)[1].mean)
+    return None
+
+
+def scores_table(scores: Scores) -> str:
+    estimates = {label: interquartile_mean(list(tasks.values())) for label, tasks in scores.items()}
+    most = max(1.0, *(float(seeds.max()) for tasks in scores.values() for seeds in tasks.values()))
+    rows: list[Row] = []
+    for label, tasks in scores.items():
+        found = estimates[label]
+        known = np.isfinite(found.low)
+        rows.append(
+            {
+                "run": label,
+                "interquartile mean": Cell(f"{found.value:.3f}", drawn=_interval(found, most)),
+                "95 % interval": f"{found.low:.3f} to {found.high:.3f}" if known else "–",
+                "tasks": f"{len(tasks)}: {', '.join(tasks)}",
+                "seeds": " ".join(str(len(seeds)) for seeds in tasks.values()),
+            }
+        )
+    return table(rows, "Scores of all tasks together")
+
+
+def _interval(found: Estimate, most: float) -> str:
+    """A dot and its interval from 0 to the best score, for whoever reads pictures faster."""
+    value, low, high = (_WIDTH * float(np.clip(x / most, 0, 1)) for x in np.nan_to_num(found, nan=found.value))
+    return (
+        f'<svg class="interval" viewBox="-5 0 {_WIDTH + 10} 14" width="{_WIDTH + 10}" height="14" aria-hidden="true">'
+        f'<path class="axis" d="M0 7H{_WIDTH}"/><path d="M{low:.1f} 7H{high:.1f}"/><circle cx="{value:.1f}" cy="7" r="4"/></svg>'
+    )
+
+
+def profile_data(scores: Scores, looks: Mapping[str, int]) -> dict[str, Any]:
+    """For a chart like any other: against the threshold."""
+    every = np.concatenate([seeds for tasks in scores.values() for seeds in tasks.values()])
+    thresholds = np.linspace(min(0.0, float(every.min())), max(1.0, float(every.max())), _THRESHOLDS)
+    chart = {"title": "Performance profile", "y": "share of seeds above it", "scale": "share", "against": "score"}
+    lines = {label: rounded(profile(list(tasks.values()), thresholds)) for label, tasks in scores.items()}
+    return {
+        "stretched": False,
+        "least": 0,
+        "seeds": False,
+        "charts": {"profile": chart},
+        "runs": [
+            {"label": label, "look": looks[label], "lines": {"profile": {"x": rounded(thresholds), "mean": shares}}}
+            for label, shares in lines.items()
+        ],
+    }

@@ -1,0 +1,95 @@
+"""What belongs together on a page: an experiment has tasks, a task has runs.
+
+Folders that are EXPERIMENT/TASK/RUN are told apart by their experiment; all others by their task alone.
+"""
+
+import csv
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pcmlp.report.reading import Run
+from pcmlp.types import ConfigError
+
+_OURS = "pcmlp"  # comes first, in every list
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one task, by label."""
+
+    task: str
+    runs: dict[str, Run]
+
+    @property
+    def done(self) -> dict[str, Run]:
+        return {label: run for label, run in self.runs.items() if run.done}
+
+    def shown(self, label: str) -> str:
+        """A run that has not come to its end is never named without saying so."""
+        run = self.runs[label]
+        return label if run.done else f"{label} ({run.status})"
+
+
+@dataclass(frozen=True)
+class Section:
+    """An experiment, or everything where there is none (its name is empty)."""
+
+    name: str
+    groups: tuple[Group, ...]
+    tables: dict[str, list[dict[str, str]]]  # what the experiment itself has written, by file name
+
+    @property
+    def labels(self) -> list[str]:
+        """Of all its tasks; a label has one look in the whole section."""
+        every = dict.fromkeys(label for group in self.groups for label in group.runs)
+        return sorted(every, key=lambda label: not label.startswith(_OURS))
+
+
+def arrange(runs: Sequence[Run]) -> list[Section]:
+    if all(_is_kept(run) for run in runs):
+        folders = list(dict.fromkeys(run.path.parents[1] for run in runs))
+        return [
+            Section(folder.name, _groups([run for run in runs if run.path.parents[1] == folder]), _tables(folder))
+            for folder in sorted(folders)
+        ]
+    return [Section("", _groups(runs), {})]
+
+
+def labelled(runs: Sequence[Run]) -> dict[str, Run]:
+    """By the part of their paths in which they differ."""
+    common = Path(os.path.commonpath([run.path for run in runs]))
+    return {run.path.name if run.path == common else str(run.path.relative_to(common)): run for run in runs}
+
+
+def _is_kept(run: Run) -> bool:
+    """Whether it lies at EXPERIMENT/TASK/RUN."""
+    return run.path.parent.name == run.task.replace(":", "-")
+
+
+def _groups(runs: Sequence[Run]) -> tuple[Group, ...]:
+    tasks = sorted({run.task for run in runs})
+    return tuple(Group(task, _ours_first(labelled([run for run in runs if run.task == task]))) for task in tasks)
+
+
+def _ours_first(runs: dict[str, Run]) -> dict[str, Run]:
+    return dict(sorted(runs.items(), key=lambda item: not item[0].startswith(_OURS)))
+
+
+def _tables(folder: Path) -> dict[str, list[dict[str, str]]]:
+    """A file with a header and nothing else has nothing to show."""
+    read = {path.name: _table(path) for path in sorted(folder.glob("*.csv"))}
+    return {name: rows for name, rows in read.items() if rows}
+
+
+def _table(path: Path) -> list[dict[str, str]]:
+    try:
+        names, *rows = csv.reader(path.read_text().splitlines() or [""])
+    except (OSError, ValueError, csv.Error) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}); run its experiment again") from error
+    for i, row in enumerate(rows):
+        if len(row) != len(names):
+            short = f"row {i + 1} has {len(row)} of {len(names)} columns"
+            raise ConfigError(f"{path}: is half-written ({short}); run its experiment again")
+    return [dict(zip(names, row, strict=True)) for row in rows]
