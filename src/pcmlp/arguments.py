@@ -121,6 +121,18 @@ class Report:
 
     paths: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN_OR_FOLDER")]
     """Run folders, or folders of them."""
+    figures: FlagCreatePairsOff[bool] = False
+    """Write PDFs, PNGs and tables for papers as well, into figures beside the page."""
+
+
+@dataclass(frozen=True)
+class Watch:
+    """The same page while runs go on, on this machine alone."""
+
+    folder: Annotated[Positional[Path], arg(metavar="RUN_OR_FOLDER")]
+    """A run folder, or a folder that runs are in or will be in."""
+    port: Annotated[str, arg(metavar="INT")] = "8642"
+    """Of 127.0.0.1; 0 is any that is free."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +205,7 @@ Command = (
     | Annotated[Export, subcommand("export")]
     | Annotated[Paper, subcommand("paper")]
     | Annotated[Report, subcommand("report")]
+    | Annotated[Watch, subcommand("watch")]
     | Annotated[Bench, subcommand("bench")]
     | Annotated[Theory, subcommand("theory")]
     | Annotated[Doctor, subcommand("doctor")]

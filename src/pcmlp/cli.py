@@ -1,4 +1,4 @@
-"""The command line: `pcmlp list`, `train`, `eval`, `plan`, `export`, `paper`, `report`, `bench`, `theory`, `doctor`.
+"""The command line: `pcmlp list`, `train`, `eval`, `plan`, `export`, `paper`, `report`, `watch`, `bench`, `theory`, `doctor`.
 
 Exit codes: 0; 1 and one line on stderr where a run cannot go on; 2 and one line for bad input; 75 for a run that was
 asked to stop and did so after an iteration; 130 for one that was stopped in the middle of one. 1, 75 and 130 can be
@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import OmitSubcommandPrefixes
 
-from pcmlp.arguments import Bench, Command, Doctor, Eval, Export, List, Paper, Plan, Report, Theory, Train
+from pcmlp.arguments import Bench, Command, Doctor, Eval, Export, List, Paper, Plan, Report, Theory, Train, Watch
 
 _FAILED = 1
 _BAD_INPUT = 2
@@ -95,7 +95,7 @@ def fail(line: str, code: int = _BAD_INPUT) -> int:
 
 
 def run(
-    command: List | Train | Eval | Plan | Export | Paper | Report | Bench | Theory | Doctor, words: list[str]
+    command: List | Train | Eval | Plan | Export | Paper | Report | Watch | Bench | Theory | Doctor, words: list[str]
 ) -> int:
     if isinstance(command, List | Theory):
         from pcmlp import shown
@@ -103,6 +103,8 @@ def run(
         return shown.names() if isinstance(command, List) else shown.theory_of(command.setting)
     if isinstance(command, Report):
         return report(command)
+    if isinstance(command, Watch):
+        return watch(command)
     if isinstance(command, Doctor):
         from pcmlp import doctor
 
@@ -296,7 +298,21 @@ def paper(command: Paper) -> int:
 def report(command: Report) -> int:
     from pcmlp.report import html
 
-    print(html.report(list(command.paths)))
+    page = html.report(list(command.paths))
+    print(page)
+    if command.figures:
+        from pcmlp.report.figures import write_figures
+
+        made = write_figures(html.read_runs(list(command.paths)), page.parent / "figures")
+        print(f"{page.parent / 'figures'}: {len(made)} files")
+    return 0
+
+
+def watch(command: Watch) -> int:
+    from pcmlp.report.watch import watch as serve
+    from pcmlp.runs.parse import parse_int
+
+    serve(command.folder, parse_int("port", command.port))
     return 0
 
 

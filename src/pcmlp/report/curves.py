@@ -141,7 +141,7 @@ def _draw_range(axes: Axes, x: np.ndarray, curve: Curve, colour: str, dash: str,
 
 
 def _look(i: int) -> tuple[str, str]:
-    return style.COLOURS[i % len(style.COLOURS)], style.DASHES[i % len(style.DASHES)]
+    return style.colour(i), style.dash(i)
 
 
 def _as_return(axes: Axes) -> None:

@@ -107,7 +107,7 @@ class Run:
     @property
     def env_steps(self) -> float:
         """How many a seed took."""
-        return float(self.metrics["env_steps"][-1].mean()) if len(self.metrics["env_steps"]) else 0.0
+        return float(self.metrics["env_steps"][-1].mean())
 
     @property
     def wall_s(self) -> float | None:
@@ -143,6 +143,8 @@ def load(path: Path) -> Run:
         for name in _NEEDED:
             if name not in columns:
                 raise ValueError(f"metrics.csv has no column {name}")
+        if not len(columns["seed"]):
+            raise ValueError("metrics.csv has no row yet")
         run = Run(path, config, summary, *_by_seed(columns))
         _check_version(run.summary)
         _check_whole(run)
@@ -169,7 +171,7 @@ def _era(version: str) -> list[str]:
 def _check_whole(run: Run) -> None:
     """A run that ended has written every row."""
     said, rows = run.summary.get("iterations"), run.metrics["iteration"]
-    last = int(rows[-1, 0]) if len(rows) else -1
+    last = int(rows[-1, 0])
     if run.done and said is not None and last != said:
         raise ValueError(f"metrics.csv is half-written: it has rows up to iteration {last} of {said}")
 
@@ -186,7 +188,7 @@ def _by_seed(columns: dict[str, np.ndarray]) -> tuple[tuple[int, ...], dict[str,
     seeds = list(dict.fromkeys(columns["seed"].tolist()))
     whole = len(columns["seed"]) // max(1, len(seeds))  # iterations that every seed has a row of
     table = {name: values[: whole * len(seeds)].reshape(whole, len(seeds)) for name, values in columns.items()}
-    if whole and not (table["seed"] == np.array(seeds)).all():
+    if not (table["seed"] == np.array(seeds)).all():
         raise ValueError("metrics.csv has not a row for each seed and iteration")
     return tuple(int(seed) for seed in seeds), table
 

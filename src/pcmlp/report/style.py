@@ -14,6 +14,14 @@ _GREY = "#555555"
 _LETTERS_PER_INCH = 10.5  # of a title
 
 
+def colour(i: int) -> str:
+    return COLOURS[i % len(COLOURS)]
+
+
+def dash(i: int) -> str:
+    return DASHES[i % len(DASHES)]
+
+
 def figure(height: float) -> Figure:
     """Without pyplot: no window, no state shared between pictures."""
     return Figure(figsize=(WIDTH, height), dpi=150, layout="constrained")
@@ -54,3 +62,9 @@ def title(picture: Figure, seen: str, made_by: str) -> None:
     picture.suptitle("\n".join([*lines, ""]), fontsize=11, fontweight="bold", x=0.01, ha="left")
     below = 1 - (0.08 + 0.185 * len(lines)) / picture.get_figheight()
     picture.text(0.01, below, made_by, fontsize=9, color=_GREY, ha="left", va="top")
+
+
+def untitle(picture: Figure) -> None:
+    """Without what `title` has written."""
+    for text in picture.texts:
+        text.set_text("")

@@ -22,7 +22,7 @@ def headline(runs: dict[str, Run]) -> str:
 
 
 def _who_solved(runs: dict[str, Run]) -> list[str]:
-    ranked = sorted(runs.items(), key=lambda item: (-item[1].num_solved, np.median(item[1].steps_to_success)))
+    ranked = sorted(runs.items(), key=lambda item: (-_share(item[1]), np.median(item[1].steps_to_success)))
     if len(runs) <= _NAMED:
         return [f"{label} solved {_solved_in(run)}" for label, run in ranked]
     every = [(label, run) for label, run in ranked if run.num_solved == len(run.seeds)]
@@ -33,6 +33,11 @@ def _who_solved(runs: dict[str, Run]) -> list[str]:
         first = f"{len(every)} of {counted(len(runs), 'run')} solved every seed, {label} in the fewest env steps"
         said = [f"{first} (median {median_steps(run)})", *said]
     return [*said, f"{', '.join(none)} solved none"] if none else said
+
+
+def _share(run: Run) -> float:
+    """Of its seeds that were solved."""
+    return run.num_solved / max(1, len(run.seeds))
 
 
 def _who_returned(runs: dict[str, Run]) -> list[str]:

@@ -145,7 +145,7 @@ def shown(value: Any) -> str:
 
 
 def read_metrics(run: Path) -> dict[str, list[float]]:
-    """`metrics.csv` by column, NaN where it is empty; a last line that is being written, or was cut off, is left out."""
+    """`metrics.csv` by column, NaN where it is empty; a last line that is not whole (yet) is left out."""
     lines = (run / "metrics.csv").read_text().splitlines(keepends=True)
     whole = lines[:-1] if lines and not lines[-1].endswith("\n") else lines
     names, *rows = csv.reader(whole or [""])

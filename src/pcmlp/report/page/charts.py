@@ -60,8 +60,7 @@ def group_data(group: Group, looks: Mapping[str, int]) -> Json:
         "least": min(budgets, default=0),
         "seeds": len(group.runs) <= _NARROW,
         "charts": {
-            chart.column: {"title": chart.title, "y": chart.y, "scale": chart.scale, "against": chart.against}
-            for chart in charts
+            chart.column: {"title": chart.title, "scale": chart.scale, "against": chart.against} for chart in charts
         },
         "runs": [
             {

@@ -14,13 +14,15 @@ from string import Template
 from typing import Any
 
 from matplotlib.figure import Figure
+from PIL import Image
 
 from pcmlp.report.coverage import plot_coverage
 from pcmlp.report.curves import plot_comparison, plot_returns
 from pcmlp.report.maps import plot_visits
+from pcmlp.report.page import controls
 from pcmlp.report.page.charts import Chart, charts_of, group_data
 from pcmlp.report.page.dense import dense_tables
-from pcmlp.report.page.maps import map_of
+from pcmlp.report.page.maps import map_of, shares_data
 from pcmlp.report.page.scores import Scores, profile_data, scores_of, scores_table
 from pcmlp.report.page.sections import Group, Section, arrange
 from pcmlp.report.page.tables import runs_table, written_table
@@ -29,13 +31,16 @@ from pcmlp.report.words import headline
 from pcmlp.runs.presets import EXPERIMENTS
 
 _OPEN = 4  # with more runs of a task, the maps of each are folded away
-_COLOURS, _DASHES = 6, 4  # as the script has them
-_AGAINST = {"env_steps": "env steps", "iteration": "iterations", "score": "the score"}
 _NOTE = (
-    "A line is the mean over seeds and its band their range. Returns in tables are those of the evaluated policy at the end, "
-    "mean ± standard deviation over seeds; beside it the mean of the middle half of the seeds with its 95 % bootstrap "
-    "interval. A seed is solved from its first evaluation with success in at least 95 % of the episodes. "
+    "A line is the mean over seeds and its band their range. Returns in tables are those of the evaluated policy at "
+    "the end, mean ± standard deviation over seeds; beside it the mean of the middle half of the seeds with its 95 % "
+    "bootstrap interval. A seed is solved from its first evaluation with success in at least 95 % of the episodes. "
     "What is unfinished is labelled so, and is in no statistic."
+)
+_SCORE_NOTE = (
+    "A score is the share of successful episodes at the end where a task has a goal, and elsewhere the return with 0 "
+    "for random play and 1 for the best published model-based algorithm. Runs with other tasks than each other cannot be "
+    "compared by it. The interval is of a stratified bootstrap: seeds are drawn anew within each task."
 )
 
 
@@ -59,41 +64,45 @@ class Page:
     def group(self, section: Section, group: Group, looks: dict[str, int]) -> str:
         key, level = _key(section, group.task), "h3" if section.name else "h2"
         data = self.groups[key] = group_data(group, looks)
-        said = headline({group.shown(label): run for label, run in group.runs.items()})
-        drawn = "\n".join(_chart(chart) for chart in charts_of(group))
+        drawn = "\n".join(controls.chart(chart) for chart in charts_of(group))
         runs = "\n".join(self.run(key, group, label) for label in group.runs)
         return (
             f'<section data-group="{escape(key)}">\n<{level} id="{_anchor(key)}">{escape(group.task)}</{level}>\n'
-            f'<p class="headline">{escape(said)}</p>\n{_switches(key, data)}\n{_options(key, data)}\n'
+            f'<p class="headline">{escape(_said(group))}</p>\n'
+            f"{controls.switches(key, data)}\n{controls.options(key, data)}\n"
             f'<div class="charts">\n{drawn}\n</div>\n{self.pictures(group)}\n{runs_table(group)}\n{runs}\n</section>'
         )
 
     def scores(self, section: Section, scores: Scores, looks: dict[str, int]) -> str:
         key = _key(section, "all tasks")
         data = self.groups[key] = profile_data(scores, looks)
-        note = (
-            '<p class="note">A score is the share of successful episodes at the end where a task has a goal, and elsewhere the '
-            "return with 0 for random play and 1 for the best published model-based algorithm. Runs with other tasks than each "
-            "other cannot be compared by it. The interval is of a stratified bootstrap: seeds are drawn anew within each task.</p>"
-        )
-        chart = _chart(Chart("profile", "Performance profile", "share of seeds above a score", against="score"))
+        chart = controls.chart(Chart("profile", "Performance profile", "share of seeds above a score", against="score"))
         return (
-            f'<section data-group="{escape(key)}">\n<h3 id="{_anchor(key)}">All tasks together</h3>\n{scores_table(scores)}\n'
-            f'{note}\n{_switches(key, data)}\n<div class="charts">{chart}</div>\n</section>'
+            f'<section data-group="{escape(key)}">\n<h3 id="{_anchor(key)}">All tasks together</h3>\n'
+            f'{scores_table(scores)}\n<p class="note">{_SCORE_NOTE}</p>\n{controls.switches(key, data)}\n'
+            f'<div class="charts">{chart}</div>\n</section>'
         )
 
     def run(self, key: str, group: Group, label: str) -> str:
         run = group.runs[label]
         own, few = f"{key}/{label}", len(group.runs) <= _OPEN
-        found = map_of(run)
-        drawn = "" if found is None else _map(own, found, group.shown(label))
-        if found is not None:
-            self.maps[own] = found
+        drawn = self.cover(own, run, group.shown(label))
         outside, inside = (drawn, "") if few else ("", drawn)
         return (
-            f'{outside}\n<details data-key="{escape(own)}/details"><summary>{escape(group.shown(label))}: command, versions, '
-            f"settings</summary>\n{inside}\n{_reproduce(run)}\n</details>"
+            f'{outside}\n<details data-key="{escape(own)}/details"><summary>{escape(group.shown(label))}: command, '
+            f"versions, settings</summary>\n{inside}\n{_reproduce(run)}\n</details>"
         )
+
+    def cover(self, own: str, run: Run, label: str) -> str:
+        """The map of a run whose episodes are kept, and how much of it was entered."""
+        found = map_of(run)
+        if found is None:
+            return ""
+        self.maps[own] = found
+        data = self.groups[own] = shares_data(found)
+        chart = controls.chart(Chart("shares", "Entered", f"share of {escape(found['of'])}", against="policy"))
+        beside = f'<section data-group="{escape(own)}">\n{chart}\n{controls.switches(own, data, "Lines")}\n</section>'
+        return f'<div class="cover">\n{controls.cover_map(own, found, label)}\n{beside}\n</div>'
 
     def pictures(self, group: Group) -> str:
         if not self.static:
@@ -125,10 +134,20 @@ def compose(runs: Sequence[Run], *, static: bool = True, version: str | None = N
 
 
 def _title(runs: Sequence[Run]) -> str:
+    if not runs:
+        return "No run yet"
     if len(runs) == 1:
         return f"{runs[0].task}, {runs[0].algo}" + ("" if runs[0].done else f" ({runs[0].status})")
     tasks = sorted({run.task for run in runs})
     return f"{counted(len(runs), 'run')} of {', '.join(tasks) if len(tasks) <= _OPEN else counted(len(tasks), 'task')}"
+
+
+def _said(group: Group) -> str:
+    """Of the runs that came to their end, where there are any."""
+    if not group.done:
+        return f"Under way or cut off: {headline(group.runs)}"
+    rest = [label for label in group.runs if label not in group.done]
+    return headline(group.done) + (f" Not finished: {', '.join(rest)}." if rest else "")
 
 
 def _key(section: Section, name: str) -> str:
@@ -161,66 +180,15 @@ def _section_head(section: Section) -> str:
     about = f"{EXPERIMENTS[known]}. " if known in EXPERIMENTS else ""
     made = f"<code>pcmlp paper {escape(known)}</code>" if known in EXPERIMENTS else ""
     said = f'<p class="note">{escape(about[:1].upper() + about[1:])}{made}</p>' if about else ""
-    return f'<h2 id="{_anchor(section.name)}">{escape(section.name)}</h2>\n{said}'
-
-
-def _switches(key: str, data: dict[str, Any]) -> str:
-    labels = []
-    for i, run in enumerate(data["runs"]):
-        look = f"c{run['look'] % _COLOURS} d{run['look'] % _DASHES}"
-        swatch = f'<svg class="swatch" viewBox="0 0 30 10" aria-hidden="true"><path class="mean {look}" d="M0 5H30"/></svg>'
-        own = escape(f"{key}/{run['label'].split(' (')[0]}")
-        labels.append(
-            f'<label><input type="checkbox" checked data-run="{i}" data-key="{own}">{swatch}{escape(run["label"])}</label>'
-        )
-    both = '<button type="button" data-all="on">all</button><button type="button" data-all="off">none</button>'
-    many = both if len(labels) > 2 else ""
-    return f'<fieldset class="switches"><legend>Runs</legend>{"".join(labels)}{many}</fieldset>'
-
-
-def _options(key: str, data: dict[str, Any]) -> str:
-    lines = [line for run in data["runs"] for line in run["lines"].values()]
-    offered = {}
-    if any("seeds" in line for line in lines):
-        most = max(len(line.get("seeds", ())) for line in lines)
-        offered["seeds"] = (f"each seed{' (the first 10)' if most == 10 else ''}", data["seeds"])
-    if any("explore" in line for line in lines):
-        offered["explore"] = ("exploring policy (dotted)", False)
-    offered["stretched"] = ("logarithmic steps", data["stretched"])
-    labels = "".join(
-        f'<label><input type="checkbox"{" checked" if on else ""} data-option="{name}" data-key="{escape(key)}/show {name}">'
-        f"{text}</label>"
-        for name, (text, on) in offered.items()
-    )
-    return f'<fieldset class="switches"><legend>Show</legend>{labels}</fieldset>'
-
-
-def _chart(chart: Chart) -> str:
-    return (
-        f'<figure class="chart" data-chart="{chart.column}"><figcaption>{chart.title} <span>{chart.y}, against '
-        f'{_AGAINST[chart.against]}</span></figcaption><div class="plot"></div></figure>'
-    )
-
-
-def _map(own: str, found: dict[str, Any], label: str) -> str:
-    last = len(found["policies"]) - 1
-    seeds = "".join(f'<option value="{i}">{seed}</option>' for i, seed in enumerate(found["seeds"]))
-    goal = '<i style="background:var(--goal)"></i>goal' if "goal" in found else ""
-    wall = '<i style="background:var(--wall)"></i>wall' if "wall" in found else ""
-    return (
-        f'<figure class="map" data-map="{escape(own)}"><figcaption>Where the policies of the cover have been '
-        f'<span>{escape(label)}</span></figcaption>\n<div class="controls"><label>policy <input type="range" min="0" '
-        f'max="{last}" value="{last}" data-key="{escape(own)}/policy"></label>'
-        f'<label>seed <select data-key="{escape(own)}/seed">{seeds}</select></label></div>\n<output></output>\n'
-        f'<div class="plot"></div>\n<p class="key"><i style="background:var(--c1)"></i>this policy'
-        f'<i style="background:var(--c5)"></i>those before it{goal}{wall}</p></figure>'
-    )
+    title = known.replace("_", " ").capitalize()
+    return f'<h2 id="{_anchor(section.name)}">{escape(title)}</h2>\n{said}'
 
 
 def _image(picture: Figure, name: str) -> str:
-    data = io.BytesIO()
+    data, small = io.BytesIO(), io.BytesIO()
     picture.savefig(data, format="png", dpi=100)
-    text = base64.b64encode(data.getvalue()).decode()
+    Image.open(data).convert("RGB").quantize(64).save(small, format="png", optimize=True)
+    text = base64.b64encode(small.getvalue()).decode()
     return f'<img alt="{escape(name)}" src="data:image/png;base64,{text}">'
 
 

@@ -5,14 +5,13 @@ best, and takes no rank.
 """
 
 from collections.abc import Sequence
-
-import numpy as np
+from html import escape
 
 from pcmlp.published import DIFFERING, MODEL_BASED, PAPER, PRINTED_RANKS, Quoted, dense_table
 from pcmlp.report.page.sections import Group, Section
 from pcmlp.report.page.tables import Cell, Row, table
 from pcmlp.report.reading import Run
-from pcmlp.report.statistics import ranks
+from pcmlp.report.statistics import Rank, ranks
 
 _QUOTED = ("PETS-CEM", "SLBO", "TRPO")  # the columns of the paper's table
 _BEST = "best model-based of the benchmark"
@@ -45,23 +44,32 @@ def best_published(task: str) -> tuple[str, Quoted]:
     return name, row[name]
 
 
-def _returns(section: Section, groups: Sequence[Group]) -> str:
-    ours = [label for label in section.labels if any(label in group.runs for group in groups)]
+def dense_rows(section: Section, groups: Sequence[Group]) -> list[Row]:
+    """A task each: ours by label, then what is quoted."""
     rows: list[Row] = []
     for group in groups:
         published = dense_table()[group.task]
-        means = [final(run) for run in group.done.values()]
+        means = [pair[0] for run in group.done.values() if (pair := final(run))]
         quoted = [published[name].mean for name in (*_QUOTED, *MODEL_BASED, PAPER) if name in published]
-        most = max(quoted + [pair[0] for pair in means if pair])
+        most = max(quoted + means)
         row: Row = {"task": group.task}
-        row |= {f"ours: {label}": _ours(group, label, most) for label in ours}
+        row |= {f"ours: {label}": _ours(group, label, most) for label in _labels(section, groups)}
         row["PC-MLP, the paper's"] = _quote(published[PAPER], most)
         name, best = best_published(group.task)
-        row[_BEST] = _quote(best, most, f" ({name})")
+        row[_BEST] = _quote(best, most, name)
         row |= {name: _quote(published[name], most) for name in _QUOTED}
         rows.append(row)
-    above = [("", 1), ("ours, measured here", len(ours)), ("published, quoted", 2 + len(_QUOTED))]
-    return table(rows, "Return after 200,000 env steps, mean ± standard deviation over seeds", above)
+    return rows
+
+
+def _labels(section: Section, groups: Sequence[Group]) -> list[str]:
+    return [label for label in section.labels if any(label in group.runs for group in groups)]
+
+
+def _returns(section: Section, groups: Sequence[Group]) -> str:
+    above = [("", 1), ("ours, measured here", len(_labels(section, groups))), ("published, quoted", 2 + len(_QUOTED))]
+    caption = "Return after 200,000 env steps, mean ± standard deviation over seeds"
+    return table(dense_rows(section, groups), caption, above)
 
 
 def _ours(group: Group, label: str, most: float) -> Cell:
@@ -71,14 +79,14 @@ def _ours(group: Group, label: str, most: float) -> Cell:
         return Cell("–", "quiet")
     text = f"{measured[0]:,.1f} ± {measured[1]:,.1f}"
     if not run.done:
-        return Cell(f"{text} ({run.status}: {run.env_steps:,.0f} of {run.config.get('steps', 0):,} steps)", "quiet")
-    other = "" if run.env_steps >= _BUDGET else f" ({run.env_steps:,.0f} steps)"
-    return Cell(text + other, "best" if measured[0] >= most else "")
+        return Cell(text, "quiet", f"{run.status}: {run.env_steps:,.0f} of {run.config.get('steps', 0):,} steps")
+    other = "" if run.env_steps >= _BUDGET else f"{run.env_steps:,.0f} steps"
+    return Cell(text, "best" if measured[0] >= most else "", other)
 
 
-def _quote(quoted: Quoted, most: float, after: str = "") -> Cell:
+def _quote(quoted: Quoted, most: float, whose: str = "") -> Cell:
     look = "quoted best" if quoted.mean >= most else "quoted"
-    return Cell(f"{quoted.mean:,.1f} ± {quoted.std:,.1f}{after}", look)
+    return Cell(f"{quoted.mean:,.1f} ± {quoted.std:,.1f}", look, whose)
 
 
 def _notes() -> str:
@@ -86,58 +94,62 @@ def _notes() -> str:
     cells = []
     for task, column, mean, std in DIFFERING:
         name, best = best_published(task) if column == "Best MBBL" else (column, table_of[task][column])
-        cells.append(f"{task}, {column}: {mean:g} ± {std:g} there, {best.mean:g} ± {best.std:g} ({name}) in the benchmark")
-    return (
-        '<p class="note">The best of a row is bold. Columns on tinted ground are quoted: the paper and the benchmark it '
-        "follows (Wang et al. 2019), four seeds each, 200,000 env steps; TRPO, which has no model, had a million there. "
+        there, here = f"{mean:g} ± {std:g}", f"{best.mean:g} ± {best.std:g} ({name})"
+        cells.append(f"{task}, {column}: {there} there, {here} in the benchmark")
+    said = (
+        "The best of a row is bold. Columns on tinted ground are quoted: the paper and the benchmark it follows "
+        "(Wang et al. 2019), four seeds each, 200,000 env steps; TRPO, which has no model, had a million there. "
         "Other simulators and settings than ours, so they are beside our numbers and in no statistic with them. "
-        f"The paper's table differs from the benchmark's in three cells: {'; '.join(cells)}. Here are the benchmark's.</p>"
+        f"The paper's table differs from the benchmark's in three cells: {'; '.join(cells)}. "
+        "Here are the benchmark's."
     )
+    return f'<p class="note">{escape(said)}</p>'
 
 
 def _ranks(section: Section, groups: Sequence[Group]) -> str:
     """Each of ours in the paper's place among the ten; the paper's own from all its tasks."""
-    published = dense_table()
-    recomputed = ranks(
-        {task: {name: row[name].mean for name in (*MODEL_BASED, PAPER) if name in row} for task, row in published.items()}
-    )
-    rows: list[Row] = []
-    for label in section.labels:
-        finals = {group.task: final(group.done[label]) for group in groups if label in group.done}
-        means = {task: pair[0] for task, pair in finals.items() if pair}
-        if means:
-            theirs = {
-                task: {name: published[task][name].mean for name in MODEL_BASED if name in published[task]} for task in means
-            }
-            found = ranks({task: {label: mean, **theirs[task]} for task, mean in means.items()})[label]
-            rows.append(
-                {
-                    "algorithm": Cell(f"ours: {label}"),
-                    "mean rank": Cell(f"{found.mean:.1f}"),
-                    "median rank": Cell(f"{found.median:.1f}"),
-                    "over": Cell(f"{len(means)} of {len(published)} tasks: {', '.join(means)}"),
-                    "printed in the paper": Cell("–", "quiet"),
-                }
-            )
+    recomputed = _ranked(dense_table())
+    rows = [row for label in section.labels if (row := _our_ranks(label, groups))]
     for name, rank in sorted(recomputed.items(), key=lambda item: item[1].mean):
         printed = PRINTED_RANKS.get(name)
         row = {
             "algorithm": "PC-MLP, the paper's" if name == PAPER else name,
             "mean rank": f"{rank.mean:.1f}",
             "median rank": f"{rank.median:.1f}",
-            "over": f"{len(published)} tasks",
-            "printed in the paper": f"{printed[0]:g}, {printed[1]:g}" if printed else "–",
+            "over": f"all {len(dense_table())} tasks",
+            "printed in the paper": f"{printed[0]:g}, median {printed[1]:g}" if printed else "–",
         }
         rows.append({column: Cell(text, "quoted") for column, text in row.items()})
-    gaps = [abs(recomputed[name].mean - printed[0]) for name, printed in PRINTED_RANKS.items()]
-    note = (
-        '<p class="note">Ranks are by mean return, from 1 to 11 among the ten algorithms of the benchmark that learn a model; '
-        "one that has no number on a task is last there. A row of ours takes the paper's place, on the tasks it has finished. "
-        f"Recomputed from the published means, the paper's ranks are nearly those it prints: the mean ranks differ by at "
-        f"most {max(gaps):.1f}, the medians by at most {_median_gap(recomputed):.1f}.</p>"
+    means = max(abs(recomputed[name].mean - printed[0]) for name, printed in PRINTED_RANKS.items())
+    medians = max(abs(recomputed[name].median - printed[1]) for name, printed in PRINTED_RANKS.items())
+    said = (
+        "Ranks are by mean return, from 1 to 11 among the ten algorithms of the benchmark that learn a model; one that "
+        "has no number on a task is last there. A row of ours takes the paper's place, on the tasks it has finished, "
+        "if these are two or more. Recomputed from the published means, the paper's ranks are nearly those it prints: the "
+        f"mean ranks differ by at most {means:.1f}, the medians by at most {medians:.1f}."
     )
-    return f"{table(rows, 'Ranks among model-based algorithms')}\n{note}"
+    return f'{table(rows, "Ranks among model-based algorithms")}\n<p class="note">{escape(said)}</p>'
 
 
-def _median_gap(recomputed) -> float:
-    return float(np.max([abs(recomputed[name].median - printed[1]) for name, printed in PRINTED_RANKS.items()]))
+def _our_ranks(label: str, groups: Sequence[Group]) -> Row | None:
+    finals = {group.task: final(group.done[label]) for group in groups if label in group.done}
+    theirs = {task: dense_table()[task] for task, pair in finals.items() if pair}
+    if len(theirs) < 2:
+        return None
+    ours = {
+        task: {**row, PAPER: Quoted(pair[0], pair[1], "here")} for task, row in theirs.items() if (pair := finals[task])
+    }
+    found, paper = _ranked(ours)[PAPER], _ranked(theirs)[PAPER]
+    return {
+        "algorithm": f"ours: {label}",
+        "mean rank": f"{found.mean:.1f}",
+        "median rank": f"{found.median:.1f}",
+        "over": f"{len(theirs)} tasks: {', '.join(theirs)}; the paper's on these: {paper.mean:.1f}",
+        "printed in the paper": "–",
+    }
+
+
+def _ranked(tasks: dict[str, dict[str, Quoted]]) -> dict[str, Rank]:
+    return ranks(
+        {task: {name: row[name].mean for name in (*MODEL_BASED, PAPER) if name in row} for task, row in tasks.items()}
+    )

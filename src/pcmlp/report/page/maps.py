@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pcmlp.report.coverage import VIEWS, View, cells, covered, plain_view, visits_by_policy
+from pcmlp.report.page.charts import rounded
 from pcmlp.report.reading import Run
 from pcmlp.runs.episodes import Record
 
@@ -30,6 +31,27 @@ def map_of(run: Run) -> Json | None:
     if not records:
         return None
     return _finite(run, records) if records[0].arrays["state"].ndim == 2 else _plane(run, records)
+
+
+def shares_data(found: Json) -> Json:
+    """For a chart: what policies 1 to n have entered together and each alone, mean and range of the seeds shown."""
+
+    def line(name: str) -> Json:
+        shares = np.array(found[name])
+        bands = {"mean": shares.mean(axis=0), "low": shares.min(axis=0), "high": shares.max(axis=0)}
+        return {"x": found["policies"], **{name: rounded(values) for name, values in bands.items()}}
+
+    labels = {"together": "policies 1 to n together", "alone": "policy n alone"}
+    return {
+        "stretched": False,
+        "least": 0,
+        "seeds": False,
+        "charts": {"shares": {"title": "Entered", "scale": "share", "against": "policy"}},
+        "runs": [
+            {"label": label, "look": look, "lines": {"shares": line(name)}}
+            for look, (name, label) in enumerate(labels.items())
+        ],
+    }
 
 
 def _plane(run: Run, records: Sequence[Record]) -> Json:
@@ -61,10 +83,8 @@ def _finite(run: Run, records: Sequence[Record]) -> Json:
         first.setdefault(record.iteration, record)
     tried = np.zeros((len(first), len(run.seeds), states, actions), bool)
     for i, record in enumerate(first.values()):
-        seed, _ = np.nonzero(record.arrays["valid"])
-        tried[i, seed, record.arrays["state"][record.arrays["valid"]], record.arrays["action"][record.arrays["valid"]]] = (
-            True
-        )
+        rows, valid = record.arrays, record.arrays["valid"]
+        tried[i, np.nonzero(valid)[0], rows["state"][valid], rows["action"][valid]] = True
     grid = np.stack(np.meshgrid(np.arange(states), np.arange(actions), indexing="ij"), axis=-1).reshape(-1, 2)
     places = np.broadcast_to(_SIDE * (grid + 0.5) / np.array([states, actions]), (len(run.seeds), len(grid), 2))
     valid = tried.reshape(len(first), len(run.seeds), -1)

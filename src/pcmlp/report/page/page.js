@@ -23,9 +23,9 @@
   const every = (selector, root = document) => [...root.querySelectorAll(selector)];
 
   // ---- scales: a function of a value to pixels, with its ticks and its inverse
-  function linear(low, high, from, to, room) {
-    const raw = (high - low) / Math.max(1, room), power = 10 ** Math.floor(Math.log10(raw));
-    const step = [1, 2, 5, 10].find((m) => m * power >= raw * 0.999) * power, ticks = [];
+  function linear(low, high, from, to, room, whole = false) {
+    const raw = (high - low) / Math.max(1, room), power = 10 ** Math.floor(Math.log10(raw)), ticks = [];
+    const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s >= raw * 0.999 && (!whole || s % 1 === 0)) || 1;
     for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) ticks.push(Number((i * step).toPrecision(12)));
     const scale = (x) => from + ((x - low) / (high - low)) * (to - from);
     return Object.assign(scale, { ticks, inverse: (p) => low + ((p - from) / (to - from)) * (high - low) });
@@ -46,8 +46,8 @@
     if (kind === "log") {
       low /= 1.15; high *= 1.15;
       const decades = Math.log10(high / low);
-      const ticks = powers(low, high, decades > 2.5 ? [1] : [1, 2, 5]);
-      return bent(Math.log10, (v) => 10 ** v, ticks.filter((_, i) => i % Math.ceil(ticks.length / 6) === 0), low, high, bottom, 8);
+      const ticks = powers(low, high, decades > 2 ? [1] : [1, 2, 5]);
+      return bent(Math.log10, (v) => 10 ** v, ticks.filter((_, i) => i % Math.ceil(ticks.length / 7) === 0), low, high, bottom, 8);
     }
     const flat = Math.max(0.1 - (high - low), 0) / 2, margin = 0.04 * (high - low);  // a cost of acting is no progress
     return linear(low - flat - margin, high + flat + margin, bottom, 8, 5);
@@ -55,7 +55,7 @@
   function xScale(spec, group, stretched, high, low, left, right) {
     const room = Math.max(2, Math.floor((right - left) / (8 * shown(high).length + 24)));
     if (!stretched || spec.against !== "env_steps") {
-      return linear(low, high, left, right, spec.against === "iteration" ? Math.min(room, Math.max(1, high - low)) : room);
+      return linear(low, high, left, right, room, ["iteration", "policy"].includes(spec.against));
     }
     const soft = group.least / 10, ticks = powers(soft, high, [1]);
     return bent((x) => Math.log1p(x / soft), (v) => soft * Math.expm1(v), [0, ...ticks.filter((_, i) => i % Math.ceil(ticks.length / room) === 0)],
@@ -64,7 +64,7 @@
 
   // ---- charts
   const optionsOf = (box) => Object.fromEntries(every("[data-option]", box).map((input) => [input.dataset.option, input.checked]));
-  const visible = (box, group) => every("[data-run]", box).filter((input) => input.checked).map((input) => group.runs[input.dataset.run]);
+  const visible = (box, group) => every(":scope > fieldset [data-run]", box).filter((input) => input.checked).map((input) => group.runs[input.dataset.run]);
   const path = (x, y, xs, ys) => xs.map((v, i) => `${i ? "L" : "M"}${x(v).toFixed(1)} ${y(ys[i]).toFixed(1)}`).join("");
 
   function drawChart(figure) {
@@ -101,7 +101,7 @@
       free = x(t) + half + 8;
     }
     make("path", { class: "base", d: `M${left} ${bottom}H${right}` }, svg);
-    const against = { env_steps: "environment steps per seed", iteration: "iteration", score: "score" }[spec.against];
+    const against = { env_steps: "environment steps per seed", iteration: "iteration", score: "score", policy: "policy n of the cover" }[spec.against];
     make("text", { x: (left + right) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, svg, against);
     for (const l of lines) {
       const style = look(l.run.look), g = make("g", { "data-label": l.run.label }, svg);
@@ -159,8 +159,8 @@
     if (!room) return;
     const wide = Math.min(room - left - 8, 520, 440 * map.shape), tall = wide / map.shape;
     plot.replaceChildren();
-    const svg = make("svg", { width: left + wide + 8, height: tall + under + 4, role: "img", "aria-label": `map of ${map.labels.join(" and ")}` }, plot);
-    const g = make("g", { transform: `translate(${left} 4)` }, svg), px = (v) => (v / 1000) * wide, py = (v) => tall - (v / 1000) * tall;
+    const svg = make("svg", { width: left + wide + 8, height: tall + under + 8, role: "img", "aria-label": `map of ${map.labels.join(" and ")}` }, plot);
+    const g = make("g", { transform: `translate(${left} 8)` }, svg), px = (v) => (v / 1000) * wide, py = (v) => tall - (v / 1000) * tall;
     for (const name of ["wall", "goal"]) for (const [row, column, length] of map[name]?.runs || []) {
       const w = wide / map[name].columns, h = tall / map[name].rows;
       make("rect", { class: name, x: column * w, y: tall - (row + 1) * h, width: length * w + 0.3, height: h + 0.3 }, g);
@@ -171,9 +171,9 @@
       make("path", { "data-policy": "", d }, g);
     }
     make("rect", { class: "frame", width: wide, height: tall }, g);
-    const xTicks = linear(map.low[0], map.high[0], 0, wide, map.whole ? Math.min(8, map.high[0] + 0.5) : 5), yTicks = linear(map.low[1], map.high[1], tall, 0, 4);
-    for (const t of xTicks.ticks) if (!map.whole || t % 1 === 0) make("text", { x: xTicks(t), y: tall + 15, "text-anchor": "middle" }, g, shown(t));
-    for (const t of yTicks.ticks) if (!map.whole || t % 1 === 0) make("text", { x: -5, y: yTicks(t) + 4, "text-anchor": "end" }, g, shown(t));
+    const xTicks = linear(map.low[0], map.high[0], 0, wide, 6, map.whole), yTicks = linear(map.low[1], map.high[1], tall, 0, 4, map.whole);
+    for (const t of xTicks.ticks) make("text", { x: xTicks(t), y: tall + 15, "text-anchor": "middle" }, g, shown(t));
+    for (const t of yTicks.ticks) make("text", { x: -5, y: yTicks(t) + 4, "text-anchor": "end" }, g, shown(t));
     make("text", { x: wide / 2, y: tall + 32, "text-anchor": "middle" }, g, map.labels[0]);
     make("text", { transform: `translate(-36 ${tall / 2}) rotate(-90)`, "text-anchor": "middle" }, g, map.labels[1]);
     slide(figure);
@@ -214,7 +214,7 @@
   document.addEventListener("click", ({ target }) => {
     if (target.dataset?.all === undefined) return;
     const box = target.closest("[data-group]");
-    every("[data-run]", box).forEach((input) => { input.checked = target.dataset.all === "on"; });
+    every(":scope > fieldset [data-run]", box).forEach((input) => { input.checked = target.dataset.all === "on"; });
     every("figure.chart", box).forEach(drawChart);
   });
   let resized = start();

@@ -3,7 +3,8 @@
     score = the share of successful episodes at the end, where a task has a goal
           = 0 for random play and 1 for the best published model-based algorithm, where a task has published returns
 
-A task with neither is in no score, and a run that is unfinished in none either.
+A task with neither is in no score, and a run that is unfinished in none either. What is of one task alone is with that
+task.
 """
 
 from collections.abc import Mapping
@@ -32,7 +33,7 @@ def scores_of(section: Section) -> Scores:
             scores = _scores(group, group.done[label]) if label in group.done else None
             if scores is not None:
                 found.setdefault(label, {})[group.task] = scores
-    return found
+    return {label: tasks for label, tasks in found.items() if len(tasks) > 1}
 
 
 def _scores(group: Group, run: Run) -> np.ndarray | None:
@@ -46,6 +47,10 @@ def _scores(group: Group, run: Run) -> np.ndarray | None:
 
 
 def scores_table(scores: Scores) -> str:
+    return table(scores_rows(scores), "Scores of all tasks together")
+
+
+def scores_rows(scores: Scores) -> list[Row]:
     estimates = {label: interquartile_mean(list(tasks.values())) for label, tasks in scores.items()}
     most = max(1.0, *(float(seeds.max()) for tasks in scores.values() for seeds in tasks.values()))
     rows: list[Row] = []
@@ -61,7 +66,7 @@ def scores_table(scores: Scores) -> str:
                 "seeds": " ".join(str(len(seeds)) for seeds in tasks.values()),
             }
         )
-    return table(rows, "Scores of all tasks together")
+    return rows
 
 
 def _interval(found: Estimate, most: float) -> str:
@@ -69,7 +74,8 @@ def _interval(found: Estimate, most: float) -> str:
     value, low, high = (_WIDTH * float(np.clip(x / most, 0, 1)) for x in np.nan_to_num(found, nan=found.value))
     return (
         f'<svg class="interval" viewBox="-5 0 {_WIDTH + 10} 14" width="{_WIDTH + 10}" height="14" aria-hidden="true">'
-        f'<path class="axis" d="M0 7H{_WIDTH}"/><path d="M{low:.1f} 7H{high:.1f}"/><circle cx="{value:.1f}" cy="7" r="4"/></svg>'
+        f'<path class="axis" d="M0 7H{_WIDTH}"/><path d="M{low:.1f} 7H{high:.1f}"/>'
+        f'<circle cx="{value:.1f}" cy="7" r="4"/></svg>'
     )
 
 
@@ -77,7 +83,7 @@ def profile_data(scores: Scores, looks: Mapping[str, int]) -> dict[str, Any]:
     """For a chart like any other: against the threshold."""
     every = np.concatenate([seeds for tasks in scores.values() for seeds in tasks.values()])
     thresholds = np.linspace(min(0.0, float(every.min())), max(1.0, float(every.max())), _THRESHOLDS)
-    chart = {"title": "Performance profile", "y": "share of seeds above it", "scale": "share", "against": "score"}
+    chart = {"title": "Performance profile", "scale": "share", "against": "score"}
     lines = {label: rounded(profile(list(tasks.values()), thresholds)) for label, tasks in scores.items()}
     return {
         "stretched": False,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pcmlp.report.reading import Run
+from pcmlp.runs.presets import EXPERIMENTS
 from pcmlp.types import ConfigError
 
 _OURS = "pcmlp"  # comes first, in every list
@@ -52,9 +53,15 @@ def arrange(runs: Sequence[Run]) -> list[Section]:
         folders = list(dict.fromkeys(run.path.parents[1] for run in runs))
         return [
             Section(folder.name, _groups([run for run in runs if run.path.parents[1] == folder]), _tables(folder))
-            for folder in sorted(folders)
+            for folder in sorted(folders, key=_place)
         ]
     return [Section("", _groups(runs), {})]
+
+
+def _place(folder: Path) -> tuple[int, str]:
+    """As `pcmlp list` has them, and others after them."""
+    known, name = list(EXPERIMENTS), folder.name.replace("-", "_")
+    return (known.index(name) if name in known else len(known), name)
 
 
 def labelled(runs: Sequence[Run]) -> dict[str, Run]:

@@ -1,6 +1,6 @@
 """Tables of the page as HTML: what runs came to, and what an experiment has written itself."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NamedTuple
 
@@ -9,12 +9,14 @@ from pcmlp.report.reading import number
 from pcmlp.report.words import differing, final_return, median_steps, middle_return
 
 _CERTIFICATES = {"bound": "a bound", "estimate": "an estimate", "heuristic": "a heuristic"}
+_NOTHING = ("–", "no goal")  # a column of nothing else is left out
 _LONG = 12  # rows; more are folded away
 
 
 class Cell(NamedTuple):
     text: str
     look: str = ""  # classes of the style: best, quoted, quiet
+    below: str = ""  # smaller, under the text
     drawn: str = ""  # HTML of our own after the text
 
 
@@ -33,7 +35,7 @@ def table(rows: Sequence[Row], caption: str, above: Sequence[tuple[str, int]] = 
     )
 
 
-def _tr(cells) -> str:
+def _tr(cells: Iterable[str]) -> str:
     return f"<tr>{''.join(cells)}</tr>"
 
 
@@ -41,7 +43,9 @@ def _cell(name: str, content: Cell | str, first: bool) -> str:
     cell = Cell(content) if isinstance(content, str) else content
     look = f' class="{cell.look}"' if cell.look else ""
     tag = 'th scope="row"' if first else "td"
-    return f'<{tag}{look} data-label="{escape(name)}"><span>{escape(cell.text)}{cell.drawn}</span></{tag.split()[0]}>'
+    below = f"<small>{escape(cell.below)}</small>" if cell.below else ""
+    shown = f"<span>{escape(cell.text)}{cell.drawn}{below}</span>"
+    return f'<{tag}{look} data-label="{escape(name)}">{shown}</{tag.split()[0]}>'
 
 
 def runs_table(group: Group) -> str:
@@ -62,14 +66,8 @@ def runs_table(group: Group) -> str:
             "wall s": "–" if run.wall_s is None else f"{run.wall_s:,.1f}",
         }
         rows.append({name: Cell(text, quiet) for name, text in row.items()})
-    for name in ("certificate", "seeds solved", "settings that differ"):
-        if all(row[name][0] in ("–", "no goal") for row in rows):
-            for row in rows:
-                del row[name]
-            if name == "seeds solved":
-                for row in rows:
-                    del row["median env steps to success"]
-    return table(rows, f"Runs of {group.task}")
+    said = [name for name in rows[0] if any(row[name][0] not in _NOTHING for row in rows)]
+    return table([{name: row[name] for name in said} for row in rows], f"Runs of {group.task}")
 
 
 def _certificate(group: Group, label: str) -> str:
@@ -85,7 +83,11 @@ def _certificate(group: Group, label: str) -> str:
 def written_table(name: str, rows: Sequence[dict[str, str]]) -> str:
     shown: list[Row] = [{column: _readable(text) for column, text in row.items()} for row in rows]
     made = table(shown, name)
-    return f"<details><summary>{escape(name)}, {len(rows)} rows</summary>\n{made}\n</details>" if len(rows) > _LONG else made
+    return (
+        f"<details><summary>{escape(name)}, {len(rows)} rows</summary>\n{made}\n</details>"
+        if len(rows) > _LONG
+        else made
+    )
 
 
 def _readable(text: str) -> str:
@@ -94,6 +96,4 @@ def _readable(text: str) -> str:
         value = float(text)
     except ValueError:
         return text or "–"
-    if value == int(value) and abs(value) < 1e9 if abs(value) != float("inf") and value == value else False:
-        return f"{int(value):,}"
-    return f"{value:.4g}"
+    return f"{value:,.0f}" if value.is_integer() and abs(value) < 1e9 else f"{value:.4g}"
