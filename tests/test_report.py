@@ -1,72 +1,21 @@
-"""Pictures and pages, from run files alone: the files here are written by hand."""
+"""Pictures, from run files alone: the files here are written by hand."""
 
-import json
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from written_runs import SEEDS, STATES, Rows, write_run
 
 from pcmlp.report.coverage import VIEWS, Visits, covered, plot_coverage, visits_by_policy
 from pcmlp.report.curves import plot_bonus, plot_bonuses, plot_certificate, plot_comparison, plot_returns
-from pcmlp.report.html import labelled, report
 from pcmlp.report.maps import count_pairs
+from pcmlp.report.page.sections import labelled
 from pcmlp.report.pictures import draw
-from pcmlp.report.reading import Curve, find_runs, load
+from pcmlp.report.reading import Curve, load
 from pcmlp.report.traces import plot_traces, trace
 from pcmlp.report.words import differing, headline, median_steps, middle_return
 from pcmlp.runs.episodes import EpisodeLog, Record, read
 from pcmlp.runs.folder import RunFolder
-from pcmlp.types import ConfigError
-
-SEEDS = (0, 4)
-STATES = {  # task -> a state of which two numbers were drawn
-    "mountain-car": lambda z: z * np.array([0.5, 0.02]),
-    "acrobot": lambda z: np.concatenate([np.cos(z[..., :1]), np.sin(z), np.cos(z[..., 1:]), z, z], axis=-1)[..., :6],
-    "pendulum": lambda z: np.stack([np.cos(z[..., 0]), np.sin(z[..., 0]), z[..., 1]], axis=-1),
-    "point-umaze": lambda z: np.clip(0.5 + 0.3 * np.abs(z), 0, 1),
-    "ant-umaze": lambda z: np.concatenate([z, np.zeros((*z.shape[:-1], 27))], axis=-1),
-    "hand-egg": lambda z: np.concatenate([np.zeros((*z.shape[:-1], 61)), 1 + 0.1 * z], axis=-1),
-}
-
-
-class Rows:
-    """The arrays of two seeds' `Transitions`, as the log takes them; the second seed has a row less."""
-
-    def __init__(self, state, action):
-        self.state, self.action = state, action
-        self.next_state = state
-        self.reward = np.zeros(state.shape[:2], np.float32)
-        self.terminal = self.last = np.zeros(state.shape[:2], bool)
-        self.valid = np.ones(state.shape[:2], bool)
-        self.valid[1, -1] = False
-
-
-def write_run(path, iterations=3, *, task="somewhere", state_shape=(), deep=False, bonus=1.0, goal=True, summary=True):
-    config = {"task": {"name": task, "horizon": 5}, "algo": "pcmlp", "seeds": SEEDS, "steps": 15, "bonus_scale": bonus}
-    folder, held = RunFolder.create(path, json.dumps(config))
-    held.close()
-    rng = np.random.default_rng(0)
-    with EpisodeLog(folder.episodes) as log:
-        for n in range(iterations + 1):
-            success = min(1.0, n / 2) if goal else None
-            scores = {"eval_return_mean": 0.1 * n, "eval_return_std": 0.0, "eval_success": success, "wall_s": 1.5 * n}
-            if n:
-                scores |= {"bonus_mean": bonus / n**2, "info_gain": 1.0 * n}
-                scores |= {"explore_return_mean": 0.05 * n, "explore_success": success} if deep else {}
-            folder.append([{"iteration": n, "seed": s, "env_steps": 5 * n + s, **scores} for s in SEEDS])
-            if n:
-                z = rng.normal(size=(2, 5, 2))
-                vectors = STATES[task](z) if task in STATES else rng.normal(size=(2, 5, *state_shape))
-                state = vectors.astype(np.float32) if task in STATES or state_shape else rng.integers(0, 4, (2, 5))
-                log.append(n, SEEDS, Rows(state, rng.integers(0, 3, (2, 5))))
-    if summary:
-        versions = {"python": "3.11", "jax": "0.10"}
-        command = f"pcmlp train {task} --set 'x=<b>'"
-        folder.write_summary(
-            {"status": "finished", "command": command, "wall_s": 7.25, "device": "cpu", "versions": versions}
-        )
-    return path
 
 
 def is_picture(path):
@@ -248,101 +197,8 @@ def test_the_state_an_episode_ends_in_is_visited(tmp_path):
     assert [places[valid].sum() for places, valid in zip(visits.places, visits.valid, strict=True)] == [2, 2]
 
 
-class Page(HTMLParser):
-    """What a page shows, and what it would fetch."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.links, self.words = [], [], ""
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.links += [value for name, value in attrs if name in ("src", "href")]
-
-    def handle_data(self, data):
-        self.words += data
-
-
-def test_a_report_is_one_file_that_shows_everything(tmp_path):
-    run = write_run(tmp_path / "run", task="point-umaze", deep=True)
-    file = report([run])
-    assert file == run / "report.html"
-    page = Page(file.read_text())
-    assert page.tags.count("img") == 4
-    assert all(link.startswith("data:image/png;base64,") for link in page.links)
-    assert "script" not in page.tags
-    assert "b" not in page.tags  # the command is text
-    assert "--set 'x=<b>'" in page.words
-    assert "pcmlp solved 2 of 2 seeds (median 12 env steps)" in page.words
-    for shown in ("python 3.11", "seeds: 0 4", "7.2", "0.3 ± 0"):
-        assert shown in page.words
-
-
-def test_names_from_files_cannot_write_html(tmp_path):
-    page = Page(report([write_run(tmp_path / "<i>run", 1, task="<script>alert(1)</script>")]).read_text())
-    assert "script" not in page.tags
-    assert "i" not in page.tags
-
-
-def test_runs_of_a_folder_are_compared(tmp_path):
-    write_run(tmp_path / "all/car/pcmlp", 2, bonus=1.0, state_shape=(2,))
-    write_run(tmp_path / "all/car/control", 1, bonus=0.0, summary=False)
-    write_run(tmp_path / "all/pole/pcmlp", 2, task="pole", goal=False)
-    file = report([tmp_path / "all"])
-    assert file == tmp_path / "all/report.html"
-    page = Page(file.read_text())
-    assert "On somewhere, pcmlp solved 2 of 2 seeds (median 12 env steps); control solved 0 of 2 seeds" in page.words
-    assert "control (unfinished)" in page.words
-    assert "On pole, pcmlp took 12 env steps; the return of its policy went from 0 to 0.2" in page.words
-
-
-def test_a_report_goes_where_it_is_wanted(tmp_path):
-    run = write_run(tmp_path / "run", 0)
-    assert report([run], tmp_path / "new/page.html") == tmp_path / "new/page.html"
-    assert report([run], tmp_path / "new") == tmp_path / "new/report.html"
-
-
 def test_runs_are_told_apart_by_what_differs(tmp_path):
     runs = [load(write_run(tmp_path / name, 1, bonus=bonus)) for name, bonus in (("a", 1.0), ("b", 1.0), ("c", 0.0))]
     assert list(labelled(runs)) == ["a", "b", "c"]
     assert differing(runs) == ["", "", "bonus_scale=0"]
     assert differing(runs[1:]) == ["bonus_scale=1", "bonus_scale=0"]
-
-
-BROKEN = {
-    "nothing": lambda run: (run / "metrics.csv").unlink(),
-    "config.json": lambda run: (run / "config.json").unlink(),
-    "names no task": lambda run: (run / "config.json").write_text('{"task": {"name": 3}, "algo": "x"}'),
-    "not an object": lambda run: (run / "summary.json").write_text("[]"),
-    "column": lambda run: (run / "metrics.csv").write_text("iteration,seed,env_steps\n"),
-    "row for each": lambda run: (run / "metrics.csv").write_text(
-        "iteration,seed,env_steps,eval_return_mean\n0,0,0,0\n1,0,5,1\n1,4,5,1\n1,4,5,1\n"
-    ),
-    "convert": lambda run: (run / "metrics.csv").write_text("iteration,seed,env_steps,eval_return_mean\n0,0,0,much\n"),
-}
-
-
-@pytest.mark.parametrize("what", BROKEN)
-def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path, what):
-    run = write_run(tmp_path / "run", 1)
-    BROKEN[what](run)
-    with pytest.raises(ConfigError) as refused:
-        report([run])
-    line = str(refused.value)
-    assert "\n" not in line
-    assert str(run) in line
-    assert what in line.replace("no run in it", "nothing")
-    assert not (run / "report.html").exists()
-
-
-def test_there_must_be_a_folder(tmp_path):
-    with pytest.raises(ConfigError, match="is not a folder"):
-        report([tmp_path / "missing"])
-    with pytest.raises(ConfigError, match="no folder was given"):
-        report([])
-    run = write_run(tmp_path / "run", 0)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="cannot be written"):
-        report([run], tmp_path / "file" / "inside")
-    assert find_runs([run, tmp_path]) == [run]

@@ -30,7 +30,7 @@ from pcmlp.report.reading import Run, counted
 from pcmlp.report.words import headline
 from pcmlp.runs.presets import EXPERIMENTS
 
-_OPEN = 4  # with more runs of a task, the maps of each are folded away
+_OPEN = 4  # runs of a task; with more, the maps of each are folded away
 _NOTE = (
     "A line is the mean over seeds and its band their range. Returns in tables are those of the evaluated policy at "
     "the end, mean ± standard deviation over seeds; beside it the mean of the middle half of the seeds with its 95 % "
@@ -39,8 +39,8 @@ _NOTE = (
 )
 _SCORE_NOTE = (
     "A score is the share of successful episodes at the end where a task has a goal, and elsewhere the return with 0 "
-    "for random play and 1 for the best published model-based algorithm. Runs with other tasks than each other cannot be "
-    "compared by it. The interval is of a stratified bootstrap: seeds are drawn anew within each task."
+    "for random play and 1 for the best published model-based algorithm. Runs with other tasks than each other cannot "
+    "be compared by it. The interval is of a stratified bootstrap: seeds are drawn anew within each task."
 )
 
 
@@ -109,7 +109,7 @@ class Page:
             return ""
         one = next(iter(group.runs.values())) if len(group.runs) == 1 else None
         drawn = {"learning curves": plot_returns(one) if one else plot_comparison(group.runs)}
-        for label, run in group.runs.items():
+        for label, run in group.runs.items() if len(group.runs) <= _OPEN else ():
             drawn |= {f"where {label} has been": plot_coverage(run), f"what {label} has tried": plot_visits(run)}
         images = "\n".join(_image(picture, name) for name, picture in drawn.items() if picture is not None)
         return f"<noscript>\n{images}\n</noscript>"
@@ -168,7 +168,7 @@ def _contents(sections: Sequence[Section]) -> str:
     lists = []
     for section in sections:
         tasks = "".join(f"<li>{link(_key(section, group.task), group.task)}</li>" for group in section.groups)
-        head = link(section.name, section.name) if section.name else ""
+        head = link(section.name, section.title) if section.name else ""
         lists.append(f"<li>{head}<ul>{tasks}</ul></li>")
     return f'<nav aria-label="contents"><ul>{"".join(lists)}</ul></nav>'
 
@@ -180,8 +180,7 @@ def _section_head(section: Section) -> str:
     about = f"{EXPERIMENTS[known]}. " if known in EXPERIMENTS else ""
     made = f"<code>pcmlp paper {escape(known)}</code>" if known in EXPERIMENTS else ""
     said = f'<p class="note">{escape(about[:1].upper() + about[1:])}{made}</p>' if about else ""
-    title = known.replace("_", " ").capitalize()
-    return f'<h2 id="{_anchor(section.name)}">{escape(title)}</h2>\n{said}'
+    return f'<h2 id="{_anchor(section.name)}">{escape(section.title)}</h2>\n{said}'
 
 
 def _image(picture: Figure, name: str) -> str:

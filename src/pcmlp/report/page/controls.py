@@ -58,13 +58,13 @@ def chart(chart: Chart) -> str:
 def cover_map(own: str, found: dict[str, Any], label: str) -> str:
     last = len(found["policies"]) - 1
     seeds = "".join(f'<option value="{i}">{seed}</option>' for i, seed in enumerate(found["seeds"]))
-    goal = '<i style="background:var(--goal)"></i>goal' if "goal" in found else ""
-    wall = '<i style="background:var(--wall)"></i>wall' if "wall" in found else ""
+    goal = '<span style="background:var(--goal)"></span>goal' if "goal" in found else ""
+    wall = '<span style="background:var(--wall)"></span>wall' if "wall" in found else ""
     return (
         f'<figure class="map" data-map="{escape(own)}"><figcaption>Where the policies of the cover have been '
         f'<span>{escape(label)}</span></figcaption>\n<div class="controls"><label>policy <input type="range" min="0" '
         f'max="{last}" value="{last}" data-key="{escape(own)}/policy"></label>'
         f'<label>seed <select data-key="{escape(own)}/seed">{seeds}</select></label></div>\n<output></output>\n'
-        f'<div class="plot"></div>\n<p class="key"><i style="background:var(--c1)"></i>this policy'
-        f'<i style="background:var(--c5)"></i>those before it{goal}{wall}</p></figure>'
+        f'<div class="plot"></div>\n<p class="key"><span style="background:var(--c1)"></span>this policy'
+        f'<span style="background:var(--c5)"></span>those before it{goal}{wall}</p></figure>'
     )

@@ -125,8 +125,8 @@ def _ranks(section: Section, groups: Sequence[Group]) -> str:
     said = (
         "Ranks are by mean return, from 1 to 11 among the ten algorithms of the benchmark that learn a model; one that "
         "has no number on a task is last there. A row of ours takes the paper's place, on the tasks it has finished, "
-        "if these are two or more. Recomputed from the published means, the paper's ranks are nearly those it prints: the "
-        f"mean ranks differ by at most {means:.1f}, the medians by at most {medians:.1f}."
+        "if these are two or more. Recomputed from the published means, the paper's ranks are nearly those it prints: "
+        f"the mean ranks differ by at most {means:.1f}, the medians by at most {medians:.1f}."
     )
     return f'{table(rows, "Ranks among model-based algorithms")}\n<p class="note">{escape(said)}</p>'
 

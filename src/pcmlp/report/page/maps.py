@@ -110,7 +110,7 @@ def _sampled(
     alone: np.ndarray,
 ) -> Json:
     """Some points of each policy and seed, drawn at random: the shares are of all of them."""
-    kept = np.unique(np.linspace(0, len(policies) - 1, min(len(policies), _POLICIES)).round().astype(int))
+    kept = np.unique(np.linspace(0, len(policies) - 1, min(len(policies), _POLICIES)).round().astype(int)).tolist()
     shown = seeds[:_SEEDS]
     each = max(20, _POINTS // (len(kept) * len(shown)))
     rng = np.random.default_rng(0)

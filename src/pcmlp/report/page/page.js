@@ -19,6 +19,7 @@
     if (size < 1e-3) return x.toExponential(1);
     return x.toLocaleString("en-US", size >= 1000 ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 4 });
   };
+  const within = (x, span) => shown(span > 0 ? Number(x.toFixed(Math.min(8, Math.max(0, 4 - Math.floor(Math.log10(span)))))) : x);
   const percent = (x) => `${(100 * x).toFixed(x > 0 && x < 0.1 ? 1 : 0)} %`;
   const every = (selector, root = document) => [...root.querySelectorAll(selector)];
 
@@ -53,7 +54,7 @@
     return linear(low - flat - margin, high + flat + margin, bottom, 8, 5);
   }
   function xScale(spec, group, stretched, high, low, left, right) {
-    const room = Math.max(2, Math.floor((right - left) / (8 * shown(high).length + 24)));
+    const room = Math.max(2, Math.floor((right - left) / Math.max(60, 8 * shown(high).length + 24)));
     if (!stretched || spec.against !== "env_steps") {
       return linear(low, high, left, right, room, ["iteration", "policy"].includes(spec.against));
     }
@@ -111,10 +112,11 @@
       make("path", { class: `mean ${style}`, d: path(x, held, l.x, l.mean) }, g);
       if (l.x.length <= FEW) l.x.forEach((v, i) => make("circle", { class: `dot ${style}`, cx: x(v), cy: held(l.mean[i]), r: 2.5 }, g));
     }
-    readout(figure, svg, lines, x, xs, bottom, against);
+    const span = spec.scale === "log" ? 0 : Math.max(...values) - Math.min(...values);
+    readout(figure, svg, lines, x, xs, bottom, against, (v) => within(v, span));
   }
 
-  function readout(figure, svg, lines, x, xs, bottom, against) {  // values at a place: by pointer, finger or arrow keys
+  function readout(figure, svg, lines, x, xs, bottom, against, said) {  // values at a place: by pointer, finger or arrow keys
     const guide = make("path", { class: "guide", visibility: "hidden" }, svg);
     let at = -1;
     const hide = () => { at = -1; guide.setAttribute("visibility", "hidden"); figure.querySelector(".tip")?.remove(); };
@@ -131,7 +133,7 @@
         const swatch = make("svg", { class: "swatch", viewBox: "0 0 30 10" }, row);
         make("path", { class: `mean ${look(l.run.look)}`, d: "M0 5H30" }, swatch);
         name.textContent = l.run.label;
-        value.textContent = shown(l.mean[k]) + (l.seeds ? ` (${shown(l.low[k])} to ${shown(l.high[k])})` : "");
+        value.textContent = said(l.mean[k]) + (l.seeds && rows.length <= 6 ? ` (${said(l.low[k])} to ${said(l.high[k])})` : "");
         row.append(name, value); tip.append(row);
       }
       figure.append(tip);

@@ -47,7 +47,7 @@ def _scores(group: Group, run: Run) -> np.ndarray | None:
 
 
 def scores_table(scores: Scores) -> str:
-    return table(scores_rows(scores), "Scores of all tasks together")
+    return table(scores_rows(scores), "Interquartile mean of the scores, with its interval")
 
 
 def scores_rows(scores: Scores) -> list[Row]:

@@ -5,6 +5,7 @@ Folders that are EXPERIMENT/TASK/RUN are told apart by their experiment; all oth
 
 import csv
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,10 @@ class Section:
     tables: dict[str, list[dict[str, str]]]  # what the experiment itself has written, by file name
 
     @property
+    def title(self) -> str:
+        return re.sub("[-_]", " ", self.name).capitalize()
+
+    @property
     def labels(self) -> list[str]:
         """Of all its tasks; a label has one look in the whole section."""
         every = dict.fromkeys(label for group in self.groups for label in group.runs)
@@ -49,13 +54,14 @@ class Section:
 
 
 def arrange(runs: Sequence[Run]) -> list[Section]:
-    if all(_is_kept(run) for run in runs):
-        folders = list(dict.fromkeys(run.path.parents[1] for run in runs))
-        return [
-            Section(folder.name, _groups([run for run in runs if run.path.parents[1] == folder]), _tables(folder))
-            for folder in sorted(folders, key=_place)
-        ]
-    return [Section("", _groups(runs), {})]
+    folders = sorted({run.path.parents[1] for run in runs if _is_kept(run)}, key=_place)
+    named = len(folders) > 1 or any(_place(folder)[0] < len(EXPERIMENTS) for folder in folders)
+    if not named or not all(_is_kept(run) for run in runs):
+        return [Section("", _groups(runs), {})] if runs else []
+    return [
+        Section(folder.name, _groups([run for run in runs if run.path.parents[1] == folder]), _tables(folder))
+        for folder in folders
+    ]
 
 
 def _place(folder: Path) -> tuple[int, str]:

@@ -1,0 +1,116 @@
+"""The page while runs go on: served to this machine alone, robust against files that are being written."""
+
+import socket
+import threading
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+
+import pytest
+from written_runs import write_run
+
+from pcmlp.cli import main
+from pcmlp.report.watch import Watched, serve, watch
+
+
+@contextmanager
+def served(folder):
+    with serve(folder, 0) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def fetch(address, host=None):
+    request = urllib.request.Request(address, headers={"Host": host} if host else {})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return answer.read().decode()
+
+
+def test_the_page_is_served_to_this_machine_alone(tmp_path):
+    write_run(tmp_path / "run", 1)
+    with served(tmp_path) as server:
+        assert server.server_address[0] == "127.0.0.1"
+        page = fetch(server.address)
+        assert f'data-watch="{fetch(server.address + "version")}"' in page
+        assert "somewhere, pcmlp" in page
+        for path, host, code in (("../run/config.json", None, 404), ("", "elsewhere.example", 403)):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                fetch(server.address + path, host)
+            assert refused.value.code == code
+            refused.value.close()
+
+
+def test_a_page_is_made_anew_when_files_change_and_only_then(tmp_path, monkeypatch):
+    from pcmlp.report import watch as module
+
+    made = []
+    monkeypatch.setattr(module, "compose", lambda runs, **_: made.append(len(runs)) or f"page {len(made)}")
+    watched = Watched(tmp_path)
+    assert [watched.page(), watched.page()] == ["page 1", "page 1"]  # no run yet
+    run = write_run(tmp_path / "run", 1, summary=False)
+    assert [watched.page(), watched.page()] == ["page 2", "page 2"]
+    before = watched.version()
+    with (run / "metrics.csv").open("a") as file:
+        file.write("2,0,10,0.2,0,1,0.5,1,,3\n")
+    assert watched.version() != before
+    assert watched.page() == "page 3"
+    assert made == [0, 1, 1]
+
+
+def test_what_is_being_written_is_left_out(tmp_path):
+    run = write_run(tmp_path / "run", 2, summary=False)
+    whole = (run / "metrics.csv").read_text()
+    (run / "metrics.csv").write_text(whole + "3,0,15,0.3,0.0,1.0,0.1,3.0,,4.")  # all columns, but not all digits
+    page = Watched(tmp_path).page()
+    assert "took 12 env steps" in page or "(median 12 env steps)" in page
+    assert "somewhere, pcmlp (unfinished)" in page
+    (run / "metrics.csv").write_text(whole.splitlines()[0][:20])
+    assert "Left out for now" in Watched(tmp_path).page()
+    (run / "metrics.csv").unlink()
+    assert "has written a row yet" in Watched(tmp_path).page()
+
+
+def test_ctrl_c_ends_it(tmp_path, monkeypatch, capsys):
+    from pcmlp.report import watch as module
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.Server, "serve_forever", interrupted)
+    watch(tmp_path, 0)
+    address, ended = capsys.readouterr().out.splitlines()
+    assert address.startswith("http://127.0.0.1:")
+    assert ended == "ended"
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("watch {folder}/absent", "is not a folder"),
+        ("watch {folder} --port none", "port=none"),
+        ("watch {folder} --port 70000", "--port 70000"),
+        ("watch {folder} --port {taken}", "Address already in use"),
+        ("report {folder}", "no run in it"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(command, named, tmp_path, capsys, record_property):
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        words = command.format(folder=tmp_path, taken=held.getsockname()[1]).split()
+        assert main(words) == 2
+    shown = capsys.readouterr()
+    line = shown.err.removeprefix("pcmlp: ").strip()
+    said = line.replace(str(tmp_path), "DIR").replace(words[-1], "8642" if "taken" in command else words[-1])
+    record_property("bad input", (command.format(folder="DIR", taken="8642"), said))
+    assert shown.out == ""
+    assert shown.err.startswith("pcmlp: ")
+    assert shown.err.count("\n") == 1
+    assert named in shown.err
+    assert list(tmp_path.iterdir()) == []

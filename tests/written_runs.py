@@ -1,0 +1,57 @@
+"""Run folders for tests of pictures and pages, written by hand: no run was run."""
+
+import json
+
+import numpy as np
+
+from pcmlp.runs.episodes import EpisodeLog
+from pcmlp.runs.folder import RunFolder
+
+SEEDS = (0, 4)
+STATES = {  # task -> a state of which two numbers were drawn
+    "mountain-car": lambda z: z * np.array([0.5, 0.02]),
+    "acrobot": lambda z: np.concatenate([np.cos(z[..., :1]), np.sin(z), np.cos(z[..., 1:]), z, z], axis=-1)[..., :6],
+    "pendulum": lambda z: np.stack([np.cos(z[..., 0]), np.sin(z[..., 0]), z[..., 1]], axis=-1),
+    "point-umaze": lambda z: np.clip(0.5 + 0.3 * np.abs(z), 0, 1),
+    "ant-umaze": lambda z: np.concatenate([z, np.zeros((*z.shape[:-1], 27))], axis=-1),
+    "hand-egg": lambda z: np.concatenate([np.zeros((*z.shape[:-1], 61)), 1 + 0.1 * z], axis=-1),
+}
+
+
+class Rows:
+    """The arrays of two seeds' `Transitions`, as the log takes them; the second seed has a row less."""
+
+    def __init__(self, state, action):
+        self.state, self.action = state, action
+        self.next_state = state
+        self.reward = np.zeros(state.shape[:2], np.float32)
+        self.terminal = self.last = np.zeros(state.shape[:2], bool)
+        self.valid = np.ones(state.shape[:2], bool)
+        self.valid[1, -1] = False
+
+
+def write_run(path, iterations=3, *, task="somewhere", state_shape=(), deep=False, bonus=1.0, goal=True, summary=True):
+    config = {"task": {"name": task, "horizon": 5}, "algo": "pcmlp", "seeds": SEEDS, "steps": 15, "bonus_scale": bonus}
+    folder, held = RunFolder.create(path, json.dumps(config))
+    held.close()
+    rng = np.random.default_rng(0)
+    with EpisodeLog(folder.episodes) as log:
+        for n in range(iterations + 1):
+            success = min(1.0, n / 2) if goal else None
+            scores = {"eval_return_mean": 0.1 * n, "eval_return_std": 0.0, "eval_success": success, "wall_s": 1.5 * n}
+            if n:
+                scores |= {"bonus_mean": bonus / n**2, "info_gain": 1.0 * n}
+                scores |= {"explore_return_mean": 0.05 * n, "explore_success": success} if deep else {}
+            folder.append([{"iteration": n, "seed": s, "env_steps": 5 * n + s, **scores} for s in SEEDS])
+            if n:
+                z = rng.normal(size=(2, 5, 2))
+                vectors = STATES[task](z) if task in STATES else rng.normal(size=(2, 5, *state_shape))
+                state = vectors.astype(np.float32) if task in STATES or state_shape else rng.integers(0, 4, (2, 5))
+                log.append(n, SEEDS, Rows(state, rng.integers(0, 3, (2, 5))))
+    if summary:
+        versions = {"python": "3.11", "jax": "0.10"}
+        command = f"pcmlp train {task} --set 'x=<b>'"
+        folder.write_summary(
+            {"status": "finished", "command": command, "wall_s": 7.25, "device": "cpu", "versions": versions}
+        )
+    return path
