@@ -9,7 +9,7 @@ import pytest
 from written_runs import write_run
 
 from pcmlp.cli import main
-from pcmlp.published import DIFFERING, PAPER, dense_table
+from pcmlp.published import DIFFERING, dense_table
 from pcmlp.report.html import read_runs, report
 from pcmlp.report.page.charts import charts_of, group_data
 from pcmlp.report.page.dense import best_published, dense_tables
@@ -208,18 +208,20 @@ def test_scores_are_of_finished_runs_with_a_goal_or_published_returns(tmp_path):
 
 
 def test_figures_for_papers(tmp_path, capsys):
-    returning(tmp_path / "dense/half-cheetah/pcmlp", 9_000.0, 9_200.0, task="half-cheetah")
-    write_run(tmp_path / "dense/point-umaze/pcmlp", 2, task="point-umaze")
-    assert main(["report", str(tmp_path / "dense"), "--figures"]) == 0
-    folder = tmp_path / "dense/figures"
-    shown = capsys.readouterr().out
-    assert shown.splitlines() == [str(tmp_path / "dense/report.html"), f"{folder}: {len(list(folder.iterdir()))} files"]
+    run = write_run(tmp_path / "dense/pendulum/pcmlp", 2, task="pendulum", goal=False)
+    assert main(["report", str(run), "--figures"]) == 0
+    folder = run / "figures"
     names = {path.name for path in folder.iterdir()}
-    pictures = {"half-cheetah-curves", "half-cheetah-bonus", "point-umaze-pcmlp-traces", "point-umaze-pcmlp-coverage"}
-    assert {f"dense-{name}.{ending}" for name in pictures for ending in ("pdf", "png")} <= names
-    assert (folder / "dense-half-cheetah-curves.pdf").read_bytes().startswith(b"%PDF")
-    assert r"\textbf{3,639.0 $\pm$ 1,185.8 (MB-MPO)}" in (folder / "dense-dense.tex").read_text()
-    assert PAPER not in (folder / "dense-dense.csv").read_text()
+    assert capsys.readouterr().out.splitlines() == [str(run / "report.html"), f"{folder}: {len(names)} files"]
+    pictures = ("curves", "bonus", "pcmlp-coverage", "pcmlp-traces")
+    assert names == {
+        *(f"dense-pendulum-{name}.{ending}" for name in pictures for ending in ("pdf", "png")),
+        "dense-dense.csv",
+        "dense-dense.tex",
+    }
+    assert (folder / "dense-pendulum-curves.pdf").read_bytes().startswith(b"%PDF")
+    assert r"\textbf{177.3 $\pm$ 1.9 (ME-TRPO)}" in (folder / "dense-dense.tex").read_text()
+    assert "0.2 ± 0.0 (12 steps)" in (folder / "dense-dense.csv").read_text()
 
 
 BROKEN = {
