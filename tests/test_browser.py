@@ -30,6 +30,7 @@ def written(tmp_path_factory):
     for i in range(12):
         write_run(place / f"sparse/somewhere/a-run-with-a-rather-long-name-{i}", 2 + i % 3)
     write_run(place / "dense/half-cheetah/pcmlp", 2, task="half-cheetah", goal=False, state_shape=(3,))
+    write_run(place / "sparse/begun/pcmlp", 0, task="begun", summary=False)
     return report([place])
 
 
@@ -114,6 +115,14 @@ def test_values_are_read_by_pointer_and_by_arrow_keys(opened):
     assert "pcmlp\n0.1" in then
     page.keyboard.press("Escape")
     assert chart.locator(".tip").count() == 0
+
+
+def test_a_run_that_has_just_begun_can_be_looked_at(opened):
+    page = opened()
+    box = page.locator('[data-group="sparse/begun"]')
+    box.get_by_label("logarithmic steps").check()  # of no step at all
+    assert box.locator(".dot").count() == 2  # return and success of the untrained policy
+    assert "Under way or cut off" in box.locator(".headline").inner_text()
 
 
 def test_the_slider_changes_the_map(opened):

@@ -46,8 +46,7 @@
     let low = Math.min(...values), high = Math.max(...values);
     if (kind === "log") {
       low /= 1.15; high *= 1.15;
-      const decades = Math.log10(high / low);
-      const ticks = powers(low, high, decades > 2 ? [1] : [1, 2, 5]);
+      const ticks = powers(low, high, high > 100 * low ? [1] : [1, 2, 5]);
       return bent(Math.log10, (v) => 10 ** v, ticks.filter((_, i) => i % Math.ceil(ticks.length / 7) === 0), low, high, bottom, 8);
     }
     const flat = Math.max(0.1 - (high - low), 0) / 2, margin = 0.04 * (high - low);  // a cost of acting is no progress
@@ -55,9 +54,8 @@
   }
   function xScale(spec, group, stretched, high, low, left, right) {
     const room = Math.max(2, Math.floor((right - left) / Math.max(60, 8 * shown(high).length + 24)));
-    if (!stretched || spec.against !== "env_steps") {
+    if (!stretched || !group.least || spec.against !== "env_steps")
       return linear(low, high, left, right, room, ["iteration", "policy"].includes(spec.against));
-    }
     const soft = group.least / 10, ticks = powers(soft, high, [1]);
     return bent((x) => Math.log1p(x / soft), (v) => soft * Math.expm1(v), [0, ...ticks.filter((_, i) => i % Math.ceil(ticks.length / room) === 0)],
       low, high, left, right);
@@ -87,7 +85,7 @@
     const xs = [...new Set(lines.flatMap((l) => l.x))].sort((a, b) => a - b), bottom = HEIGHT - 38;
     const y = yScale(spec.scale, values, bottom);
     const left = 14 + 7 * Math.max(...y.ticks.map((t) => shown(t).length)), right = width - 14;
-    const x = xScale(spec, group, options.stretched, Math.max(xs.at(-1), xs[0] + 1e-9 || 1), spec.against === "env_steps" ? 0 : xs[0], left, right);
+    const x = xScale(spec, group, options.stretched, xs.at(-1) > xs[0] ? xs.at(-1) : xs[0] + 1, spec.against === "env_steps" ? 0 : xs[0], left, right);
     const floor = Math.min(...values), held = (v) => y(positive(v) ? v : floor);
     for (const t of y.ticks) {
       make("path", { class: "grid", d: `M${left} ${y(t)}H${right}` }, svg);
@@ -188,13 +186,11 @@
       points.setAttribute("stroke-width", (i === n ? 1.3 : 1) * map.dot * 0.6);
     });
     const all = map.policies[0] === policy ? "" : `; policies ${map.policies[0]} to ${policy} together ${percent(map.together[seed][n])}`;
-    const said = `Policy ${policy} entered ${percent(map.alone[seed][n])} of ${map.of}${all}.`;
-    figure.querySelector("output").textContent = said;
+    figure.querySelector("output").textContent = `Policy ${policy} entered ${percent(map.alone[seed][n])} of ${map.of}${all}.`;
     slider.setAttribute("aria-valuetext", `policy ${policy}`);
   }
 
   // ---- switches, and a page that goes on
-  const draw = (box) => { every("figure.chart", box).forEach(drawChart); every("figure.map", box).forEach(drawMap); };
   function start() {
     data = JSON.parse(document.getElementById("data").textContent);
     const resized = new ResizeObserver((entries) => {
@@ -240,11 +236,12 @@
     document.title = fresh.title;
     restore(states);
     resized = start();
-    draw(document);
+    every("figure.chart").forEach(drawChart);
+    every("figure.map").forEach(drawMap);
     every("[data-key]").find((e) => e.dataset.key === focused)?.focus({ preventScroll: true });
     scrollTo({ top: scroll, behavior: "instant" });
   }
-  async function look_again() {
+  async function lookAgain() {
     const live = document.getElementById("live");
     try {
       const version = await (await fetch("version")).text();
@@ -252,12 +249,13 @@
         await refresh(await (await fetch("./")).text());
         document.documentElement.dataset.watch = version;
       }
-      live.textContent = `live; last change seen ${new Date(Number(version.split("-")[0])).toLocaleTimeString()}`;
+      const changed = Number(version.split("-")[0]);
+      live.textContent = `live; ${changed ? `last change ${new Date(changed).toLocaleTimeString()}` : "nothing is written yet"}`;
     } catch { live.textContent = "pcmlp watch has stopped; this is the last it has shown"; }
-    setTimeout(look_again, 2000);
+    setTimeout(lookAgain, 2000);
   }
   if (document.documentElement.dataset.watch !== undefined) {
     document.getElementById("live").hidden = false;
-    look_again();
+    lookAgain();
   }
 })();
