@@ -99,6 +99,15 @@ def test_a_switch_hides_a_curve_by_mouse_and_by_keyboard(opened):
     assert page.locator(f"{MAZE} .seed").count() != seeds
 
 
+def test_what_is_folded_away_is_drawn_when_it_is_opened(opened):
+    page = opened()
+    run = page.locator('[data-group="sparse/somewhere"] > details').first
+    assert run.locator(".map svg").count() == 0
+    run.locator("summary").first.press("Enter")
+    run.locator(".map svg .now").wait_for()
+    assert "--set 'x=<b>'" in run.inner_text()
+
+
 def test_values_are_read_by_pointer_and_by_arrow_keys(opened):
     page = opened()
     chart = page.locator(f'{MAZE} [data-chart="eval_return_mean"]')

@@ -59,6 +59,7 @@ def group_data(group: Group, looks: Mapping[str, int]) -> Json:
         "stretched": bool(budgets) and max(budgets) > _FAR_APART * min(budgets),
         "least": min(budgets, default=0),
         "seeds": len(group.runs) <= _NARROW,
+        "more": any(len(run.seeds) > _SEEDS for run in group.runs.values()),
         "charts": {
             chart.column: {"title": chart.title, "scale": chart.scale, "against": chart.against} for chart in charts
         },

@@ -124,10 +124,11 @@ def compose(runs: Sequence[Run], *, static: bool = True, version: str | None = N
     said = "".join(f'<p class="note">{escape(note)}</p>\n' for note in (*notes, _NOTE))
     title = _title(runs)
     return Template((here / "page.html").read_text()).substitute(
-        watch="" if version is None else f' data-watch="{version}"',
+        watch=f' data-watch="{version}"' if version else "",
+        fetches="; connect-src 'self'" if version else "",
         title=escape(title),
         style=(here / "page.css").read_text(),
-        script=(here / "page.js").read_text(),
+        script="".join((here / name).read_text() for name in ("page.js", *(["watch.js"] if version else []))),
         body="\n".join([f"<h1>{escape(title)}</h1>", said, _contents(page.sections), *body]),
         data=data.replace("<", "\\u003c"),
     )

@@ -10,8 +10,6 @@ from typing import Any
 from pcmlp.report.page.charts import Chart
 from pcmlp.report.style import COLOURS, DASHES
 
-_AGAINST = {"env_steps": "env steps", "iteration": "iterations", "score": "the score", "policy": "policies"}
-
 
 def switches(key: str, data: dict[str, Any], legend: str = "Runs") -> str:
     """One for each line of the charts."""
@@ -35,8 +33,8 @@ def options(key: str, data: dict[str, Any]) -> str:
     lines = [line for run in data["runs"] for line in run["lines"].values()]
     offered = {}
     if any("seeds" in line for line in lines):
-        most = max(len(line.get("seeds", ())) for line in lines)
-        offered["seeds"] = (f"each seed{' (the first 10)' if most == 10 else ''}", data["seeds"])
+        offered["band"] = ("range of seeds", True)
+        offered["seeds"] = ("each seed" + (" (the first 10)" if data["more"] else ""), data["seeds"])
     if any("explore" in line for line in lines):
         offered["explore"] = ("exploring policy (dotted)", False)
     offered["stretched"] = ("logarithmic steps", data["stretched"])
@@ -50,8 +48,8 @@ def options(key: str, data: dict[str, Any]) -> str:
 
 def chart(chart: Chart) -> str:
     return (
-        f'<figure class="chart" data-chart="{chart.column}"><figcaption>{chart.title} <span>{chart.y}, against '
-        f'{_AGAINST[chart.against]}</span></figcaption><div class="plot"></div></figure>'
+        f'<figure class="chart" data-chart="{chart.column}"><figcaption>{chart.title} <span>{chart.y}</span>'
+        '</figcaption><div class="plot"></div></figure>'
     )
 
 

@@ -1,5 +1,5 @@
 "use strict";
-// Draws the charts and maps from the page's JSON. Nothing is fetched, but by a page that `pcmlp watch` serves.
+// Draws the charts and maps from the page's JSON; nothing is fetched.
 (() => {
   const COLOURS = 6, DASHES = 4, FEW = 12, HEIGHT = 250;
   let data = {};
@@ -56,7 +56,7 @@
     const room = Math.max(2, Math.floor((right - left) / Math.max(60, 8 * shown(high).length + 24)));
     if (!stretched || !group.least || spec.against !== "env_steps")
       return linear(low, high, left, right, room, ["iteration", "policy"].includes(spec.against));
-    const soft = group.least / 10, ticks = powers(soft, high, [1]);
+    const soft = group.least / 10, ticks = powers(soft, high, high > 300 * soft ? [1] : [1, 2, 5]);
     return bent((x) => Math.log1p(x / soft), (v) => soft * Math.expm1(v), [0, ...ticks.filter((_, i) => i % Math.ceil(ticks.length / room) === 0)],
       low, high, left, right);
   }
@@ -81,7 +81,7 @@
       return;
     }
     const positive = (v) => spec.scale !== "log" || v > 0;
-    const values = lines.flatMap((l) => [...l.mean, ...(l.low || []), ...(l.high || []), ...(options.explore && l.explore ? l.explore : [])]).filter(positive);
+    const values = lines.flatMap((l) => [...l.mean, ...(options.band !== false || options.seeds ? [...(l.low || []), ...(l.high || [])] : []), ...(options.explore && l.explore ? l.explore : [])]).filter(positive);
     const xs = [...new Set(lines.flatMap((l) => l.x))].sort((a, b) => a - b), bottom = HEIGHT - 38;
     const y = yScale(spec.scale, values, bottom);
     const left = 14 + 7 * Math.max(...y.ticks.map((t) => shown(t).length)), right = width - 14;
@@ -104,7 +104,7 @@
     make("text", { x: (left + right) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, svg, against);
     for (const l of lines) {
       const style = look(l.run.look), g = make("g", { "data-label": l.run.label }, svg);
-      if (l.low && l.x.length > 1) make("path", { class: `band ${style}`, d: `${path(x, held, l.x, l.high)}L${path(x, held, [...l.x].reverse(), [...l.low].reverse()).slice(1)}Z` }, g);
+      if (l.low && l.x.length > 1 && options.band !== false) make("path", { class: `band ${style}`, d: `${path(x, held, l.x, l.high)}L${path(x, held, [...l.x].reverse(), [...l.low].reverse()).slice(1)}Z` }, g);
       if (options.seeds) for (const seed of l.seeds || []) make("path", { class: `seed ${style}`, d: path(x, held, l.x, seed) }, g);
       if (options.explore && l.explore) make("path", { class: `explore ${style}`, d: path(x, held, l.explore_x, l.explore) }, g);
       make("path", { class: `mean ${style}`, d: path(x, held, l.x, l.mean) }, g);
@@ -190,72 +190,33 @@
     slider.setAttribute("aria-valuetext", `policy ${policy}`);
   }
 
-  // ---- switches, and a page that goes on
+  // ---- switches, and sizes
+  const draw = (figure) => {
+    const plot = figure.querySelector(".plot");
+    if (!plot.checkVisibility()) return;  // folded away; it has another size when it is not
+    plot.dataset.width = plot.clientWidth;
+    (figure.classList.contains("map") ? drawMap : drawChart)(figure);
+  };
+  const resized = new ResizeObserver((entries) => {
+    for (const { target } of entries) if (target.dataset.width !== String(target.clientWidth)) draw(target.closest("figure"));
+  });
   function start() {
     data = JSON.parse(document.getElementById("data").textContent);
-    const resized = new ResizeObserver((entries) => {
-      for (const { target } of entries) {
-        if (target.dataset.width === String(target.clientWidth)) continue;
-        target.dataset.width = target.clientWidth;
-        const figure = target.closest("figure");
-        (figure.classList.contains("map") ? drawMap : drawChart)(figure);
-      }
-    });
+    resized.disconnect();
+    every("figure.chart, figure.map").forEach(draw);
     every(".plot").forEach((plot) => resized.observe(plot));
-    return resized;
   }
   document.addEventListener("input", ({ target }) => {
     const figure = target.closest("figure.map"), box = target.closest("[data-group]");
-    if (figure) target.type === "range" ? slide(figure) : drawMap(figure);
-    else if (box) every("figure.chart", box).forEach(drawChart);
+    if (figure) target.type === "range" ? slide(figure) : draw(figure);
+    else if (box) every("figure.chart", box).forEach(draw);
   });
   document.addEventListener("click", ({ target }) => {
     if (target.dataset?.all === undefined) return;
     const box = target.closest("[data-group]");
     every(":scope > fieldset [data-run]", box).forEach((input) => { input.checked = target.dataset.all === "on"; });
-    every("figure.chart", box).forEach(drawChart);
+    every("figure.chart", box).forEach(draw);
   });
-  let resized = start();
-
-  // What the reader has set stays when a page is brought up to date; a slider at its end stays at the end.
-  const kept = () => new Map(every("[data-key]").map((e) => [e.dataset.key, { checked: e.checked, open: e.open, value: e.type === "range" && e.value === e.max ? null : e.value }]));
-  function restore(states) {
-    for (const element of every("[data-key]")) {
-      const state = states.get(element.dataset.key);
-      if (!state) continue;
-      if (state.checked !== undefined) element.checked = state.checked;
-      if (state.open !== undefined) element.open = state.open;
-      if (state.value && element.type !== "checkbox") element.value = state.value;
-    }
-  }
-  async function refresh(text) {
-    const fresh = new DOMParser().parseFromString(text, "text/html"), states = kept(), scroll = scrollY;
-    const focused = document.activeElement?.dataset?.key;
-    resized.disconnect();
-    document.querySelector("main").replaceWith(fresh.querySelector("main"));
-    document.title = fresh.title;
-    restore(states);
-    resized = start();
-    every("figure.chart").forEach(drawChart);
-    every("figure.map").forEach(drawMap);
-    every("[data-key]").find((e) => e.dataset.key === focused)?.focus({ preventScroll: true });
-    scrollTo({ top: scroll, behavior: "instant" });
-  }
-  async function lookAgain() {
-    const live = document.getElementById("live");
-    try {
-      const version = await (await fetch("version")).text();
-      if (version !== document.documentElement.dataset.watch) {
-        await refresh(await (await fetch("./")).text());
-        document.documentElement.dataset.watch = version;
-      }
-      const changed = Number(version.split("-")[0]);
-      live.textContent = `live; ${changed ? `last change ${new Date(changed).toLocaleTimeString()}` : "nothing is written yet"}`;
-    } catch { live.textContent = "pcmlp watch has stopped; this is the last it has shown"; }
-    setTimeout(lookAgain, 2000);
-  }
-  if (document.documentElement.dataset.watch !== undefined) {
-    document.getElementById("live").hidden = false;
-    lookAgain();
-  }
+  document.addEventListener("renewed", start);  // by watch.js
+  start();
 })();

@@ -81,7 +81,9 @@ def _certificate(group: Group, label: str) -> str:
 
 
 def written_table(name: str, rows: Sequence[dict[str, str]]) -> str:
-    shown: list[Row] = [{column: _readable(text) for column, text in row.items()} for row in rows]
+    """With its file's name as caption."""
+    shown: list[Row] = [{column.replace("_", " "): _readable(text) for column, text in row.items()} for row in rows]
+    name = name.removesuffix(".csv").replace("_", " ").capitalize()
     made = table(shown, name)
     return (
         f"<details><summary>{escape(name)}, {len(rows)} rows</summary>\n{made}\n</details>"
