@@ -15,6 +15,11 @@ from pcmlp.report.statistics import Rank, ranks
 
 _QUOTED = ("PETS-CEM", "SLBO", "TRPO")  # the columns of the paper's table
 _BEST = "best model-based of the benchmark"
+_QUOTING = (
+    "The best of a row is bold. Columns on tinted ground are quoted: the paper and the benchmark it follows "
+    "(Wang et al. 2019), four seeds each, 200,000 env steps; TRPO, which has no model, had a million there. "
+    "Other simulators and settings than ours, so they are beside our numbers and in no statistic with them."
+)
 _BUDGET = 200_000  # env steps of what is published
 
 
@@ -28,7 +33,8 @@ def dense_tables(section: Section) -> str:
     groups = dense_groups(section)
     if not groups:
         return ""
-    return f"{_returns(section, groups)}\n{_notes()}\n{_ranks(section, groups)}"
+    several = f"{_differing()}\n{_ranks(section, groups)}" if len(groups) > 1 else ""
+    return f'{_returns(section, groups)}\n<p class="note">{_QUOTING}</p>\n{several}'
 
 
 def final(run: Run) -> tuple[float, float] | None:
@@ -89,19 +95,15 @@ def _quote(quoted: Quoted, most: float, whose: str = "") -> Cell:
     return Cell(f"{quoted.mean:,.1f} ± {quoted.std:,.1f}", look, whose)
 
 
-def _notes() -> str:
-    table_of = dense_table()
+def _differing() -> str:
+    """Where the paper does not quote the benchmark as it is."""
     cells = []
     for task, column, mean, std in DIFFERING:
-        name, best = best_published(task) if column == "Best MBBL" else (column, table_of[task][column])
+        name, best = best_published(task) if column == "Best MBBL" else (column, dense_table()[task][column])
         there, here = f"{mean:g} ± {std:g}", f"{best.mean:g} ± {best.std:g} ({name})"
         cells.append(f"{task}, {column}: {there} there, {here} in the benchmark")
     said = (
-        "The best of a row is bold. Columns on tinted ground are quoted: the paper and the benchmark it follows "
-        "(Wang et al. 2019), four seeds each, 200,000 env steps; TRPO, which has no model, had a million there. "
-        "Other simulators and settings than ours, so they are beside our numbers and in no statistic with them. "
-        f"The paper's table differs from the benchmark's in three cells: {'; '.join(cells)}. "
-        "Here are the benchmark's."
+        f"The paper's table differs from the benchmark's in three cells: {'; '.join(cells)}. Here are the benchmark's."
     )
     return f'<p class="note">{escape(said)}</p>'
 
