@@ -1,4 +1,4 @@
-"""The command line: `pcmlp list`, `train`, `eval`, `plan`, `export`, `paper`, `report`, `watch` and more (arguments.py).
+"""The command line: `pcmlp list`, `train`, `eval`, `plan`, `export`, `paper`, `report`, `watch`, … (arguments.py).
 
 Exit codes: 0; 1 and one line on stderr where a run cannot go on; 2 and one line for bad input; 75 for a run that was
 asked to stop and did so after an iteration; 130 for one that was stopped in the middle of one. 1, 75 and 130 can be

@@ -8,10 +8,10 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from pcmlp.report.reading import Run
-from pcmlp.runs.presets import EXPERIMENTS
 from pcmlp.types import ConfigError
 
 _OURS = "pcmlp"  # comes first, in every list
@@ -55,7 +55,7 @@ class Section:
 
 def arrange(runs: Sequence[Run]) -> list[Section]:
     folders = sorted({run.path.parents[1] for run in runs if _is_kept(run)}, key=_place)
-    named = len(folders) > 1 or any(_place(folder)[0] < len(EXPERIMENTS) for folder in folders)
+    named = len(folders) > 1 or any(_place(folder)[0] < len(experiments()) for folder in folders)
     if not named or not all(_is_kept(run) for run in runs):
         return [Section("", _groups(runs), {})] if runs else []
     return [
@@ -64,9 +64,17 @@ def arrange(runs: Sequence[Run]) -> list[Section]:
     ]
 
 
+@cache
+def experiments() -> dict[str, str]:
+    """What each of them shows; asked for late, because experiments write pages themselves."""
+    from pcmlp.experiments.catalogue import EXPERIMENTS
+
+    return {name: made.shows for name, made in EXPERIMENTS.items()}
+
+
 def _place(folder: Path) -> tuple[int, str]:
     """As `pcmlp list` has them, and others after them."""
-    known, name = list(EXPERIMENTS), folder.name.replace("-", "_")
+    known, name = list(experiments()), folder.name.replace("-", "_")
     return (known.index(name) if name in known else len(known), name)
 
 
