@@ -1,4 +1,7 @@
-"""Every figure and table of the paper, in its order: `pcmlp paper NAME` makes one, `pcmlp paper all` all of them."""
+"""Every figure and table of the paper, in its order, then the theorems at work and what the paper leaves open.
+
+`pcmlp paper NAME` makes one, `pcmlp paper all` all of them.
+"""
 
 from pcmlp.experiments import (
     ablation,
@@ -19,18 +22,18 @@ from pcmlp.experiments import (
 EXPERIMENTS = {
     module.EXPERIMENT.name: module.EXPERIMENT
     for module in (
-        combination_lock,
-        low_rank,
-        knr,
-        certificate,
         sparse,
-        controls,
-        own_tasks,
         dense,
         held_out,
         ablation,
         vanishing,
         planners,
         wall_clock,
+        combination_lock,
+        low_rank,
+        knr,
+        certificate,
+        controls,
+        own_tasks,
     )
 }

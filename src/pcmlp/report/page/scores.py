@@ -3,7 +3,8 @@
     score = the share of successful episodes at the end, where a task has a goal
           = 0 for random play and 1 for the best published model-based algorithm, where a task has published returns
 
-A task with neither is in no score, and a run that is unfinished in none either. What is of one task alone is with that
+A task with neither is in no score, and a run that is unfinished in none either. Runs are compared over the same tasks:
+those of some run that most scores are of, and the runs that have all of them. What is of one task alone is with that
 task.
 """
 
@@ -33,7 +34,20 @@ def scores_of(section: Section) -> Scores:
             scores = _scores(group, group.done[label]) if label in group.done else None
             if scores is not None:
                 found.setdefault(label, {})[group.task] = scores
-    return {label: tasks for label, tasks in found.items() if len(tasks) > 1}
+    return max((_over(list(tasks), found) for tasks in found.values() if len(tasks) > 1), key=_count, default={})
+
+
+def _over(tasks: list[str], scores: Scores) -> Scores:
+    """Of the runs that have all of those tasks."""
+    return {
+        label: {task: of_run[task] for task in tasks}
+        for label, of_run in scores.items()
+        if all(task in of_run for task in tasks)
+    }
+
+
+def _count(scores: Scores) -> int:
+    return sum(map(len, scores.values()))
 
 
 def _scores(group: Group, run: Run) -> np.ndarray | None:
@@ -47,7 +61,11 @@ def _scores(group: Group, run: Run) -> np.ndarray | None:
 
 
 def scores_table(scores: Scores) -> str:
-    return table(scores_rows(scores), "Interquartile mean of the scores, with its interval")
+    return table(scores_rows(scores), f"Interquartile mean of the scores on {', '.join(tasks_of(scores))}")
+
+
+def tasks_of(scores: Scores) -> list[str]:
+    return list(next(iter(scores.values())))
 
 
 def scores_rows(scores: Scores) -> list[Row]:
@@ -62,8 +80,7 @@ def scores_rows(scores: Scores) -> list[Row]:
                 "run": label,
                 "interquartile mean": Cell(f"{found.value:.3f}", drawn=_interval(found, most)),
                 "95 % interval": f"{found.low:.3f} to {found.high:.3f}" if known else "–",
-                "tasks": f"{len(tasks)}: {', '.join(tasks)}",
-                "seeds": " ".join(str(len(seeds)) for seeds in tasks.values()),
+                "seeds of each task": " ".join(str(len(seeds)) for seeds in tasks.values()),
             }
         )
     return rows
