@@ -13,6 +13,7 @@ from pcmlp.experiments.experiment import Experiment, per_run
 from pcmlp.experiments.job import Job, check_result, is_finished, run_job
 from pcmlp.experiments.scales import FULL, QUICK, SCALES, SMOKE
 from pcmlp.experiments.tables import solved_row
+from pcmlp.runs.meaning import check_meant
 from pcmlp.types import ConfigError
 
 TINY = ("task.horizon=2", "task.actions=2", "eval_episodes=2")
@@ -108,9 +109,11 @@ def test_every_job_resolves_at_every_scale_and_says_what_it_is_for(name):
         assert full == one
         assert one.experiment in EXPERIMENTS
         config = one.config()
+        check_meant(config, one.settings)
         for scale in (QUICK, SMOKE):
             smaller = scale.of(one)
             scaled = smaller.config()
+            check_meant(scaled, smaller.settings)  # whoever types the command gets that run
             assert smaller.where == one.where
             assert scaled.num_iterations >= 1
             assert len(scaled.seeds) == min(2, len(one.seeds))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pcmlp.experiments.job import Job
+from pcmlp.runs.meaning import meaningless
 from pcmlp.runs.options import (
     GROUPS,
     CoverConfig,
@@ -60,12 +61,13 @@ class Scale:
         parts = parts_of(job.config())
         given = split_settings(job.settings)
         for part in parts:
-            given |= split_settings(self.settings.get(part, ()))
+            smaller = split_settings(self.settings.get(part, ()))
+            given |= {key: value for key, value in smaller.items() if not meaningless(job.algo, key)}
         settings = tuple(f"{key}={value}" for key, value in given.items())
-        smaller = dataclasses.replace(job, seeds=seeds, settings=settings)
+        scaled = dataclasses.replace(job, seeds=seeds, settings=settings)
         most = self.iterations.get(parts[0], 0)
-        steps = int(most * smaller.config().steps_per_iteration) if most else job.steps
-        return dataclasses.replace(smaller, steps=min(job.steps, steps))
+        steps = int(most * scaled.config().steps_per_iteration) if most else job.steps
+        return dataclasses.replace(scaled, steps=min(job.steps, steps))
 
 
 def parts_of(config: RunConfig) -> list[str]:

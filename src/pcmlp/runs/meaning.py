@@ -31,16 +31,22 @@ MEANINGLESS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
+def meaningless(algo: str, key: str) -> str | None:
+    """Why the setting means nothing to the algorithm, if so."""
+    for why, keys in MEANINGLESS.get(algo, {}).items():
+        if any(key == name or (name.endswith(".") and key.startswith(name)) for name in keys):
+            return why
+    return None
+
+
 def check_meant(config: RunConfig, settings: Sequence[str]) -> None:
     """That each of the settings a user gave means something to the algorithm they were resolved for."""
     if not isinstance(config, DeepConfig):
         return
-    algo, whys = config.algo, MEANINGLESS.get(config.algo, {})
     for key, text in split_settings(settings).items():
-        for why, keys in whys.items():
-            if any(key == name or (name.endswith(".") and key.startswith(name)) for name in keys):
-                raise ConfigError(
-                    f"{key}={text}: {algo} has no such setting: {why}; leave it out, or give --algo pcmlp"
-                )
+        if why := meaningless(config.algo, key):
+            raise ConfigError(
+                f"{key}={text}: {config.algo} has no such setting: {why}; leave it out, or give --algo pcmlp"
+            )
         if key == "margin" and not config.bounded:
             raise ConfigError(f"{key}={text}: imagined states have no bounds here; leave it out, or give bounded=true")
