@@ -9,6 +9,8 @@ import pytest
 from written_runs import write_run
 
 from pcmlp.cli import main
+from pcmlp.experiments import dense, sparse
+from pcmlp.experiments.experiment import describe
 from pcmlp.published import DIFFERING, dense_table
 from pcmlp.report.html import read_runs, report
 from pcmlp.report.page.charts import charts_of, group_data
@@ -99,10 +101,11 @@ def test_experiments_are_sections_and_other_folders_are_not(tmp_path):
     for name in ("sparse/somewhere/pcmlp", "sparse/somewhere/random", "dense/gym-X-v1/pcmlp"):
         write_run(tmp_path / name, 1, task="gym:X-v1" if "gym" in name else "somewhere")
     (tmp_path / "sparse/table.csv").write_text("who,steps\nus,1234567\n")
+    describe(sparse.EXPERIMENT, tmp_path / "sparse")
     sections = arrange(read_runs([tmp_path]))
-    assert [(section.name, section.labels) for section in sections] == [
-        ("sparse", ["pcmlp", "random"]),
-        ("dense", ["pcmlp"]),
+    assert [(section.title, section.labels) for section in sections] == [
+        ("Sparse rewards", ["pcmlp", "random"]),
+        ("Dense", ["pcmlp"]),  # which says nothing of itself
     ]
     page = Page(report([tmp_path]).read_text())
     assert "pcmlp paper sparse" in page.words
@@ -111,6 +114,21 @@ def test_experiments_are_sections_and_other_folders_are_not(tmp_path):
     assert alone.name == ""  # no experiment of ours
     (tmp_path / "sparse/table.csv").write_text("who,steps\nus,12\nthem\n")
     with pytest.raises(ConfigError, match="half-written .row 2 has 1 of 2"):
+        report([tmp_path])
+
+
+def test_an_experiment_shows_the_runs_that_it_has_from_another(tmp_path):
+    for label in ("pcmlp", "random"):
+        write_run(tmp_path / f"sparse/somewhere/{label}", 1)
+    said = {"title": "It vanishes", "place": "section 7.5", "shows": "how", "command": "pcmlp paper it", "order": 4}
+    (tmp_path / "it").mkdir()
+    file = tmp_path / "it/experiment.json"
+    file.write_text(json.dumps({**said, "runs": ["sparse/somewhere/pcmlp", "sparse/nowhere/pcmlp"]}))
+    for given in (tmp_path, tmp_path / "it"):
+        shown = {section.title: section.labels for section in arrange(read_runs([given]))}
+        assert shown["It vanishes"] == ["pcmlp"]
+    file.write_text('{"title": "It')
+    with pytest.raises(ConfigError, match="experiment.json: cannot be read"):
         report([tmp_path])
 
 
@@ -209,6 +227,7 @@ def test_scores_are_of_finished_runs_with_a_goal_or_published_returns(tmp_path):
 
 def test_figures_for_papers(tmp_path, capsys):
     run = write_run(tmp_path / "dense/pendulum/pcmlp", 2, task="pendulum", goal=False)
+    describe(dense.EXPERIMENT, tmp_path / "dense")
     assert main(["report", str(run), "--figures"]) == 0
     folder = run / "figures"
     names = {path.name for path in folder.iterdir()}

@@ -49,6 +49,7 @@ def row_of(job: Job, summary: dict[str, Any]) -> Row:
 
 EXPERIMENT = Experiment(
     name=NAME,
+    title="How large a bonus",
     place="section 7.4, figure 4",
     shows="mountain-car and Walker2D with bonuses of several sizes, and with one that does not know the cover",
     jobs=jobs,

@@ -159,6 +159,7 @@ def finished_row(job: Job, done: Done) -> Row:
 
 EXPERIMENT = Experiment(
     name=NAME,
+    title="The certificate",
     place="appendix A.3, optimism",
     shows="how often the certificate is below the true gap, and how loose it is, where there are theorems",
     jobs=jobs,

@@ -79,6 +79,7 @@ def tables(done: Done) -> Tables:
 
 EXPERIMENT = Experiment(
     name=NAME,
+    title="The combination lock",
     place="section 5, polynomial sample complexity",
     shows="who opens a lock of 20 digits, and how the steps grow with its length",
     jobs=jobs,

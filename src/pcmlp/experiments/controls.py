@@ -46,6 +46,7 @@ def jobs() -> list[Job]:
 
 EXPERIMENT = Experiment(
     name=NAME,
+    title="What each part of Deep PC-MLP changes",
     place="section 7.1; our deviations",
     shows="Deep PC-MLP on mountain-car, acrobot and a maze behind a detour, and what each of its parts changes there",
     jobs=jobs,

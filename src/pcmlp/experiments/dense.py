@@ -75,6 +75,7 @@ def tables(done: Done) -> Tables:
 
 EXPERIMENT = Experiment(
     name=NAME,
+    title="Dense rewards",
     place="section 7.2, the dense table and its ranks",
     shows="Deep PC-MLP on nine robots and the pendulum, where every step pays, beside what others have published",
     jobs=jobs,

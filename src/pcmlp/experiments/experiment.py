@@ -5,6 +5,7 @@ table has a row for whatever is finished by then.
 """
 
 import argparse
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from pcmlp.experiments.job import Job, check_mine, check_result, is_finished
 from pcmlp.experiments.scales import SCALES, Scale
 from pcmlp.experiments.tables import Row, Rows, read_table, write_table
 from pcmlp.runs.cache import prepare
+from pcmlp.runs.durable import write_durably
 from pcmlp.runs.folder import read_summary
 from pcmlp.runs.parse import known
 from pcmlp.types import ConfigError
@@ -51,6 +53,7 @@ Tables = Iterator[tuple[str, Rows]]  # the name of its file, less .csv
 @dataclass(frozen=True)
 class Experiment:
     name: str  # of its module, and of its folder in the results
+    title: str
     place: str  # in the paper
     shows: str
     jobs: Callable[[], Sequence[Job]]  # at full scale; one of another experiment is run there, and once
@@ -90,6 +93,7 @@ def conduct(
     measured besides is for the `whole` experiment."""
     local(jobs, runs, results)
     folder = results / experiment.name
+    describe(experiment, folder)
     for name, measure in experiment.measured.items():
         if whole and not kept(folder / f"{name}.csv"):
             write_table(folder / f"{name}.csv", measure(scale))
@@ -98,6 +102,22 @@ def conduct(
     for name, rows in experiment.tables(Done(tuple(finished), scale, runs, results)):
         if rows:
             write_table(folder / f"{name}.csv", rows)
+
+
+def describe(experiment: Experiment, folder: Path) -> None:
+    """For the page, which reads files alone."""
+    from pcmlp.experiments.catalogue import EXPERIMENTS  # which imports this module
+
+    said = {
+        "title": experiment.title,
+        "place": experiment.place,
+        "shows": experiment.shows,
+        "command": f"pcmlp paper {experiment.name}",
+        "order": list(EXPERIMENTS).index(experiment.name),
+        "runs": [job.where.as_posix() for job in experiment.jobs()],
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    write_durably(folder / "experiment.json", (json.dumps(said, indent=2) + "\n").encode())
 
 
 def kept(table: Path) -> bool:

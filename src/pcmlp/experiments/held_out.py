@@ -167,6 +167,7 @@ def row_of(job: Job, result: Path, places: Sequence[Row]) -> Row:
 
 EXPERIMENT = Experiment(
     name=NAME,
+    title="No reward: exploring first, planning later",
     place="section 7.3, figures 1 and 3",
     shows="mazes and classic tasks explored with no reward, then places reached that nobody was paid for",
     jobs=jobs,

@@ -165,6 +165,7 @@ def cover_pool(scale: Scale) -> Transitions:
 
 EXPERIMENT = Experiment(
     name=NAME,
+    title="Kernelized nonlinear regulators",
     place="section 5, appendix A.1",
     shows="two regulators against planning in their true dynamics, and the SGD lemma",
     jobs=jobs,

@@ -137,6 +137,7 @@ def exact_values(mdp: MDP, policies: object, seeds: int) -> np.ndarray:
 
 EXPERIMENT = Experiment(
     name=NAME,
+    title="A linear MDP",
     place="section 5, appendix A.1",
     shows="the error of maximum likelihood against its lemma, and the exact value of the best policy",
     jobs=jobs,

@@ -54,6 +54,7 @@ def row_of(job: Job, summary: dict[str, Any]) -> Row:
 
 EXPERIMENT = Experiment(
     name=NAME,
+    title="Rivals on tasks of their own",
     place="the rivals' own papers",
     shows="each rival on a task that it is known to learn",
     jobs=jobs,

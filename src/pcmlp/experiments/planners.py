@@ -36,6 +36,7 @@ def row_of(job: Job, summary: dict[str, Any]) -> Row:
 
 EXPERIMENT = Experiment(
     name=NAME,
+    title="TRPO against MPPI",
     place="appendix C.1",
     shows="TRPO against MPPI as the planner of Deep PC-MLP on mountain-car and acrobot",
     jobs=jobs,

@@ -61,6 +61,7 @@ def row_of(job: Job, summary: dict[str, Any]) -> Row:
 
 EXPERIMENT = Experiment(
     name=NAME,
+    title="Sparse rewards",
     place="section 7.1, figure 2",
     shows="success and return of all algorithms on mountain-car, acrobot, a maze and the hand, where only a goal pays",
     jobs=jobs,

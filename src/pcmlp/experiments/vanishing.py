@@ -58,6 +58,7 @@ def tables(done: Done) -> Tables:
 
 EXPERIMENT = Experiment(
     name=NAME,
+    title="The vanishing bonus",
     place="section 7.5, figure 5",
     shows="the bonus of the visited states falls as the cover grows; where it does not know the cover it stays",
     jobs=jobs,

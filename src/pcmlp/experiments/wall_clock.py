@@ -60,6 +60,7 @@ def tables(done: Done) -> Tables:
 
 EXPERIMENT = Experiment(
     name=NAME,
+    title="Wall-clock time",
     place="appendix C.2",
     shows="the time that each algorithm takes for 1,000 env steps of mountain-car",
     jobs=jobs,

@@ -119,13 +119,38 @@ class Run:
         return list(read(self.path / "episodes"))
 
 
+@dataclass(frozen=True)
+class About:
+    """What an experiment says of itself: `experiment.json` in its folder of the results."""
+
+    title: str
+    place: str  # in the paper
+    shows: str
+    command: str
+    order: int  # on a page
+    runs: tuple[Path, ...]  # those that are there; some may lie with another experiment
+
+
+def about(folder: Path) -> About | None:
+    file = folder / "experiment.json"
+    if not file.exists():
+        return None
+    try:
+        said = _json_object(file)
+        runs = tuple(path for run in said.pop("runs") if ((path := folder.parent / run) / "metrics.csv").exists())
+        return About(**said, runs=runs)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{file}: cannot be read ({error}); run its experiment again") from error
+
+
 def find_runs(paths: Sequence[Path]) -> list[Path]:
-    """The run folders that are given, or lie inside those given."""
+    """The run folders that are given, or lie inside those given, or that an experiment given has from another."""
     found: dict[Path, None] = {}
     for path in paths:
         inside = (
             [path] if (path / "metrics.csv").exists() else sorted(file.parent for file in path.rglob("metrics.csv"))
         )
+        inside += made.runs if (made := about(path.resolve())) else ()
         if not inside:
             what = "no run in it (no metrics.csv)" if path.is_dir() else "is not a folder"
             raise ConfigError(f"{path}: {what}; give a run folder or a folder of runs")

@@ -24,7 +24,7 @@ from pcmlp.report.page.charts import Chart, charts_of, group_data
 from pcmlp.report.page.dense import dense_tables
 from pcmlp.report.page.maps import map_of, shares_data
 from pcmlp.report.page.scores import Scores, profile_data, scores_of, scores_table
-from pcmlp.report.page.sections import Group, Section, arrange, experiments
+from pcmlp.report.page.sections import Group, Section, arrange
 from pcmlp.report.page.tables import runs_table, written_table
 from pcmlp.report.reading import Run, counted
 from pcmlp.report.words import headline
@@ -177,11 +177,12 @@ def _contents(sections: Sequence[Section]) -> str:
 def _section_head(section: Section) -> str:
     if not section.name:
         return ""
-    known = section.name.replace("-", "_")
-    about = f"{experiments()[known]}. " if known in experiments() else ""
-    made = f"<code>pcmlp paper {escape(known)}</code>" if known in experiments() else ""
-    said = f'<p class="note">{escape(about[:1].upper() + about[1:])}{made}</p>' if about else ""
-    return f'<h2 id="{_anchor(section.name)}">{escape(section.title)}</h2>\n{said}'
+    head = f'<h2 id="{_anchor(section.name)}">{escape(section.title)}</h2>'
+    if section.about is None:
+        return head
+    shows = section.about.shows
+    said = f"{shows[:1].upper()}{shows[1:]} ({section.about.place})."
+    return f'{head}\n<p class="note">{escape(said)} <code>{escape(section.about.command)}</code></p>'
 
 
 def _image(picture: Figure, name: str) -> str:

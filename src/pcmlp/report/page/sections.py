@@ -1,6 +1,7 @@
 """What belongs together on a page: an experiment has tasks, a task has runs.
 
-Folders that are EXPERIMENT/TASK/RUN are told apart by their experiment; all others by their task alone.
+Folders that are EXPERIMENT/TASK/RUN are told apart by their experiment; all others by their task alone. What an
+experiment says of itself in `experiment.json` is shown with it, and the runs that it has from other experiments.
 """
 
 import csv
@@ -8,10 +9,9 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
-from pcmlp.report.reading import Run
+from pcmlp.report.reading import About, Run, about
 from pcmlp.types import ConfigError
 
 _OURS = "pcmlp"  # comes first, in every list
@@ -41,10 +41,11 @@ class Section:
     name: str
     groups: tuple[Group, ...]
     tables: dict[str, list[dict[str, str]]]  # what the experiment itself has written, by file name
+    about: About | None = None
 
     @property
     def title(self) -> str:
-        return re.sub("[-_]", " ", self.name).capitalize()
+        return self.about.title if self.about else re.sub("[-_]", " ", self.name).capitalize()
 
     @property
     def labels(self) -> list[str]:
@@ -54,28 +55,32 @@ class Section:
 
 
 def arrange(runs: Sequence[Run]) -> list[Section]:
-    folders = sorted({run.path.parents[1] for run in runs if _is_kept(run)}, key=_place)
-    named = len(folders) > 1 or any(_place(folder)[0] < len(experiments()) for folder in folders)
-    if not named or not all(_is_kept(run) for run in runs):
+    inside = {run.path.parents[1] for run in runs if _is_kept(run)}
+    known = {folder: found for folder in inside | _of_others(runs) if (found := about(folder)) is not None}
+    if not (known or len(inside) > 1) or not all(_is_kept(run) for run in runs):
         return [Section("", _groups(runs), {})] if runs else []
+    order = {folder: found.order for folder, found in known.items()}
     return [
-        Section(folder.name, _groups([run for run in runs if run.path.parents[1] == folder]), _tables(folder))
-        for folder in folders
+        Section(folder.name, _groups(_runs_of(folder, known.get(folder), runs)), _tables(folder), known.get(folder))
+        for folder in sorted(inside | set(known), key=lambda folder: (order.get(folder, len(order) + 1), folder.name))
     ]
 
 
-@cache
-def experiments() -> dict[str, str]:
-    """What each of them shows; asked for late, because experiments write pages themselves."""
-    from pcmlp.experiments.catalogue import EXPERIMENTS
+def _of_others(runs: Sequence[Run]) -> set[Path]:
+    """Experiments with no run of their own, beside those of the runs: theirs are all here."""
+    here = {run.path for run in runs}
+    beside = {path.parent for run in runs if _is_kept(run) for path in run.path.parents[2].glob("*/experiment.json")}
+    asked = {folder: set(found.runs) for folder in beside if (found := about(folder)) is not None}
+    return {folder for folder, theirs in asked.items() if theirs and theirs <= here and not _own(folder, theirs)}
 
-    return {name: made.shows for name, made in EXPERIMENTS.items()}
+
+def _own(folder: Path, runs: set[Path]) -> bool:
+    return any(folder in run.parents for run in runs)
 
 
-def _place(folder: Path) -> tuple[int, str]:
-    """As `pcmlp list` has them, and others after them."""
-    known, name = list(experiments()), folder.name.replace("-", "_")
-    return (known.index(name) if name in known else len(known), name)
+def _runs_of(folder: Path, found: About | None, runs: Sequence[Run]) -> list[Run]:
+    asked = found.runs if found else ()
+    return [run for run in runs if folder in run.path.parents or run.path in asked]
 
 
 def labelled(runs: Sequence[Run]) -> dict[str, Run]:
