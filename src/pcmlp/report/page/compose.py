@@ -38,9 +38,9 @@ _NOTE = (
 )
 _SCORE_NOTE = (
     "A score is the share of successful episodes at the end where a task has a goal, and elsewhere the return with 0 "
-    "for random play and 1 for the best published model-based algorithm. Runs that have not finished all of these tasks "
-    "are left out, and so are other tasks. The interval, 95 %, is of a stratified bootstrap: seeds are drawn anew within "
-    "each task."
+    "for random play and 1 for the best published model-based algorithm. Runs that have not finished all of these "
+    "tasks are left out, and so are other tasks. The interval, 95 %, is of a stratified bootstrap: seeds are drawn "
+    "anew within each task."
 )
 
 
