@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import jax
 import pytest
 
 from pcmlp.cli import main
@@ -29,8 +30,8 @@ def places(tmp_path, monkeypatch):
         trained.append(out)
         out.mkdir(parents=True)
         (out / "config.json").write_text(job.to_json(config))
-        rows = [f"{n},{seed}" for n in range(config.num_iterations + 1) for seed in config.seeds]
-        (out / "metrics.csv").write_text("\n".join(["iteration,seed", *rows]) + "\n")
+        rows = [f"{n},{seed},{n},1" for n in range(config.num_iterations + 1) for seed in config.seeds]
+        (out / "metrics.csv").write_text("\n".join(["iteration,seed,env_steps,eval_return_mean", *rows]) + "\n")
         ends = {"env_steps": config.steps, "final_return": 1.0, "final_success": 1.0, "env_steps_to_success": 4}
         seeds = [{"seed": seed, **ends} for seed in config.seeds]
         summary = {"status": status[0], "iterations": config.num_iterations, "seeds": seeds, "command": command}
@@ -141,7 +142,7 @@ def test_results_of_a_scale_lie_apart():
     assert str(FULL.results) == "results"
 
 
-TINY_EXPERIMENT = Experiment("locks", "section 5", "locks", lambda: [LOCK], per_run(solved_row, "locks"))
+TINY_EXPERIMENT = Experiment("locks", "Locks", "section 5", "locks", lambda: [LOCK], per_run(solved_row, "locks"))
 
 
 def test_an_experiment_from_its_runs_to_its_page(places, monkeypatch, capsys):
@@ -161,7 +162,7 @@ def test_an_experiment_from_its_runs_to_its_page(places, monkeypatch, capsys):
 def test_other_machines_get_every_run_at_once_but_those_that_are_timed(places, monkeypatch):
     runs, results, trained, _ = places
     timed = Job("timed", "combination-lock", "tiny", "pcmlp-linear", 8, TINY, (1,))
-    alone = Experiment("timed", "", "", lambda: [timed, LOCK], per_run(solved_row, "timed"), alone=True)
+    alone = Experiment("timed", "Timed", "", "", lambda: [timed, LOCK], per_run(solved_row, "timed"), alone=True)
     sent = []
 
     def cluster(jobs, runs, results):
@@ -176,6 +177,40 @@ def test_other_machines_get_every_run_at_once_but_those_that_are_timed(places, m
     assert len(trained) == 2
 
 
+def test_what_is_timed_is_begun_anew_and_compiled_anew(places, monkeypatch):
+    """A run taken up in the middle would compile in the iteration that is timed."""
+    runs, results, trained, _ = places
+    alone = Experiment("locks", "Locks", "", "", lambda: [LOCK], per_run(solved_row, "locks"), alone=True)
+    (runs / LOCK.where / "checkpoint").mkdir(parents=True)
+    during = []
+    begun = job.train
+    monkeypatch.setattr(
+        job, "train", lambda *a, **k: during.append(jax.config.jax_enable_compilation_cache) or begun(*a, **k)
+    )
+    for _ in range(2):
+        experiment.conduct(alone, [LOCK], FULL, runs, results)
+    assert during == [False]
+    assert jax.config.jax_enable_compilation_cache
+    assert not (runs / LOCK.where / "checkpoint").exists()
+
+
+def test_a_scale_makes_nothing_larger():
+    few = Job("wall_clock", "mountain-car", "trpo", "trpo", 6_000, ("eval_episodes=1",), (0,))
+    assert QUICK.of(few).config().eval_episodes == SMOKE.of(few).config().eval_episodes == 1
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("flag", ["--results", "--runs"])
+def test_folders_that_cannot_be_made_are_refused_before_anything_runs(places, flag, capsys):
+    trained = places[2]
+    Path("file").write_text("")
+    assert main(["paper", "sparse", flag, "file/inside"]) == 2
+    line = capsys.readouterr().err
+    assert f"{flag} file/inside: cannot be made (Not a directory); give another folder" in line
+    assert line.count("\n") == 1
+    assert trained == []
+
+
 def test_a_measured_table_is_made_once(places, monkeypatch):
     runs, results, _, _ = places
     made = []
@@ -184,7 +219,7 @@ def test_a_measured_table_is_made_once(places, monkeypatch):
         made.append(scale)
         return [{"x": 1}]
 
-    lemma = Experiment("locks", "", "", list, lambda done: iter(()), measured={"lemma": measure})
+    lemma = Experiment("locks", "Locks", "", "", list, lambda done: iter(()), measured={"lemma": measure})
     experiment.conduct(lemma, [], FULL, runs, results, whole=False)
     assert made == []
     for _ in range(2):

@@ -101,10 +101,9 @@ def run(
         from pcmlp import shown
 
         return shown.names() if isinstance(command, List) else shown.theory_of(command.setting)
-    if isinstance(command, Report):
-        return report(command)
-    if isinstance(command, Watch):
-        return watch(command)
+    if isinstance(command, Report | Watch):
+        os.environ["JAX_PLATFORMS"] = "cpu"  # to draw takes no accelerator, and must not take one from a run
+        return report(command) if isinstance(command, Report) else watch(command)
     if isinstance(command, Doctor):
         from pcmlp import doctor
 

@@ -6,6 +6,8 @@ table has a row for whatever is finished by then.
 
 import argparse
 import json
+import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from pcmlp.experiments.engines import local
 from pcmlp.experiments.job import Job, check_mine, check_result, is_finished
 from pcmlp.experiments.scales import SCALES, Scale
 from pcmlp.experiments.tables import Row, Rows, read_table, write_table
-from pcmlp.runs.cache import prepare
+from pcmlp.runs.cache import compiling_anew, prepare
 from pcmlp.runs.durable import write_durably
 from pcmlp.runs.folder import read_summary
 from pcmlp.runs.parse import known
@@ -78,7 +80,14 @@ def per_run(row: Callable[[Job, dict[str, Any]], Row], name: str) -> Callable[[D
 
 
 def check(jobs: Sequence[Job], runs: Path, results: Path) -> None:
-    """That every folder of theirs is theirs or free, before anything is run."""
+    """That every folder of theirs is theirs or free and can be written, before anything is run."""
+    for flag, folder in (("runs", runs), ("results", results)):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--{flag} {folder}: cannot be made ({error.strerror}); give another folder") from error
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise ConfigError(f"--{flag} {folder}: cannot be written; give another folder")
     for job in jobs:
         config = job.config()
         check_result(config, results / job.where)
@@ -91,7 +100,11 @@ def conduct(
 ) -> None:
     """The runs in this process, unless they are finished; then the tables of all that is, now or from before. What is
     measured besides is for the `whole` experiment."""
-    local(jobs, runs, results)
+    if experiment.alone:
+        for job in jobs:
+            _timed(job, runs, results)
+    else:
+        local(jobs, runs, results)
     folder = results / experiment.name
     describe(experiment, folder)
     for name, measure in experiment.measured.items():
@@ -104,16 +117,25 @@ def conduct(
             write_table(folder / f"{name}.csv", rows)
 
 
+def _timed(job: Job, runs: Path, results: Path) -> None:
+    """From nothing: neither taken up in the middle nor with programs that others have compiled."""
+    if not is_finished(job.config(), results / job.where) and not is_finished(job.config(), runs / job.where):
+        shutil.rmtree(runs / job.where, ignore_errors=True)
+    with compiling_anew():
+        local([job], runs, results)
+
+
 def describe(experiment: Experiment, folder: Path) -> None:
     """For the page, which reads files alone."""
     from pcmlp.experiments.catalogue import EXPERIMENTS  # which imports this module
 
+    names = list(EXPERIMENTS)
     said = {
         "title": experiment.title,
         "place": experiment.place,
         "shows": experiment.shows,
         "command": f"pcmlp paper {experiment.name}",
-        "order": list(EXPERIMENTS).index(experiment.name),
+        "order": names.index(experiment.name) if experiment.name in names else len(names),
         "runs": [job.where.as_posix() for job in experiment.jobs()],
     }
     folder.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pcmlp.runs import checkpoint
 from pcmlp.runs.config import RunConfig, resolve, to_json
-from pcmlp.runs.durable import write_durably
+from pcmlp.runs.durable import room_for, write_durably
 from pcmlp.runs.resume import ENDED, check_same, differences
 from pcmlp.runs.train import train
 from pcmlp.types import ConfigError
@@ -85,7 +85,9 @@ def keep(run: Path, result: Path) -> None:
     result.mkdir(parents=True, exist_ok=True)
     (result / "summary.json").unlink(missing_ok=True)
     for name in KEPT:
-        write_durably(result / name, (run / name).read_bytes())
+        data = (run / name).read_bytes()
+        with room_for(f"the {name} that is kept", result, len(data)):
+            write_durably(result / name, data)
 
 
 def check_mine(config: RunConfig, run: Path) -> None:

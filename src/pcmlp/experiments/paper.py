@@ -9,7 +9,7 @@ from pcmlp.experiments.engines import Engine, local
 from pcmlp.experiments.experiment import check, conduct, known_runs
 from pcmlp.experiments.job import Job
 from pcmlp.experiments.scales import SCALES
-from pcmlp.report.html import report
+from pcmlp.report.html import read_runs, report
 from pcmlp.runs.parse import known
 from pcmlp.types import ConfigError
 
@@ -40,6 +40,8 @@ def paper(
     jobs = {experiment.name: experiment.jobs_at(size, only, seeds) for experiment in chosen}
     run = engine_of(engine, address)
     check([job for of_one in jobs.values() for job in of_one], runs, results)
+    if any(results.rglob("metrics.csv")):  # what the page cannot show is to be known before hours of work, not after
+        read_runs([results])
     for experiment in chosen:
         said(experiment.name, experiment.jobs(), jobs[experiment.name], bool(only))
     if run is not local:  # all at once, so that every machine has something to do; those that are timed stay here

@@ -62,12 +62,24 @@ class Scale:
         given = split_settings(job.settings)
         for part in parts:
             smaller = split_settings(self.settings.get(part, ()))
-            given |= {key: value for key, value in smaller.items() if not meaningless(job.algo, key)}
+            given |= {
+                key: value
+                for key, value in smaller.items()
+                if not meaningless(job.algo, key) and not _is_less(given.get(key), value)
+            }
         settings = tuple(f"{key}={value}" for key, value in given.items())
         scaled = dataclasses.replace(job, seeds=seeds, settings=settings)
         most = self.iterations.get(parts[0], 0)
         steps = int(most * scaled.config().steps_per_iteration) if most else job.steps
         return dataclasses.replace(scaled, steps=min(job.steps, steps))
+
+
+def _is_less(given: str | None, value: str) -> bool:
+    """Of numbers; what is none is not compared."""
+    try:
+        return given is not None and float(given) < float(value)
+    except ValueError:
+        return False
 
 
 def parts_of(config: RunConfig) -> list[str]:

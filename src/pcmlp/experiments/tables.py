@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pcmlp.experiments.job import Job
-from pcmlp.runs.durable import write_text
+from pcmlp.runs.durable import room_for, write_text
 from pcmlp.types import ConfigError
 
 Row = dict[str, Any]
@@ -23,7 +23,8 @@ def write_table(path: Path, rows: Rows) -> None:
     writer.writeheader()
     writer.writerows(rows)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, text.getvalue())
+    with room_for(path.name, path.parent, len(text.getvalue())):
+        write_text(path, text.getvalue())
     print(f"\n{path}")
     for row in rows:
         print("  " + "  ".join(f"{key} {value}" for key, value in row.items()), flush=True)

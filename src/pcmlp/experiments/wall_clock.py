@@ -3,10 +3,9 @@
 (paper: appendix C.2: whole runs of PC-MLP in 148 min 43 s, PETS-GT in 132 min 50 s, MBPO in 153 min 30 s / here every
 algorithm with the sizes of its preset, the paper's four seeds side by side, the third iteration of three: the first
 plays at random in some, and whatever is compiled is compiled by then. Steps are those of one seed. Evaluation has one
-episode. The time to compile is apart; where a compilation cache has the program it is that of reading it, so
-`PCMLP_CACHE=off` is for measuring.)
+episode. The time to compile is apart, and nothing that was compiled before is used.)
 
-    PCMLP_CACHE=off pcmlp paper wall_clock
+    pcmlp paper wall_clock
 """
 
 from typing import Any

@@ -4,10 +4,13 @@ A compilation cache on disk, so that a program is compiled once for a user, not 
 `$XDG_CACHE_HOME/pcmlp/jax` or `~/.cache/pcmlp/jax`; `PCMLP_CACHE` names another folder, or is `off`.
 """
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
+from jax.experimental.compilation_cache import compilation_cache
 
 _WORTH_KEEPING_S = 0.05  # seconds of compiling; reading back takes milliseconds
 
@@ -39,6 +42,20 @@ def use_cache() -> Path | None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", _WORTH_KEEPING_S)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
     return folder
+
+
+@contextlib.contextmanager
+def compiling_anew() -> Iterator[None]:
+    """With nothing that was compiled before, in this process or on disk."""
+    before = jax.config.jax_enable_compilation_cache  # pyright: ignore[reportAttributeAccessIssue]
+    jax.clear_caches()
+    try:
+        jax.config.update("jax_enable_compilation_cache", False)
+        compilation_cache.reset_cache()
+        yield
+    finally:
+        jax.config.update("jax_enable_compilation_cache", before)
+        compilation_cache.reset_cache()
 
 
 def cache_folder() -> Path | None:
