@@ -223,6 +223,7 @@ def test_after_one_iteration_nothing_is_compiled(pair):
     np.testing.assert_array_equal(learner.env_steps, 5 * EACH)
 
 
+@pytest.mark.slow
 def test_mppi_remembers_its_plan(make, tiny):
     settings = ("features.dim=8", "planner.num_plans=8", "planner.plan_length=5", "planner.warmup=2", "margin=0")
     agent = make(algo="pcmlp-mppi", settings=(*tiny, *settings, "planner.restarts=1")).learn(2 * EACH)

@@ -265,6 +265,7 @@ def test_deploying_starts_from_this_iterations_exploring(run):
         assert same(learner.deployed(), learner.deploying)
 
 
+@pytest.mark.slow
 def test_an_exploring_policy_can_begin_anew():
     for (learner, *_), _ in learn(spied(fresh=True), iterations=2):
         np.testing.assert_array_equal(learner.policy.plans, np.full(SEEDS, ROUNDS))

@@ -553,6 +553,7 @@ def train_on(world, out, monkeypatch, settings):
     return train(config, out, console=console, resume=True)["status"], console.file.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.fault(
     "an environment fails for good in the middle of a run", "the last good state is saved, and resumable"
 )

@@ -1,6 +1,6 @@
 """`kill -9` at any moment, then `--resume`: the run that comes out is the uninterrupted one, bit for bit.
 
-By default a few kills; `make faults` has fifty (`--kills 50`), half of them of Deep PC-MLP on mountain-car.
+By default one kill; `make faults` has fifty (`--kills 50`), half of them of Deep PC-MLP on mountain-car.
 """
 
 import os

@@ -191,6 +191,7 @@ def test_mppi_plans_too_and_its_policy_comes_back(mppi_run, tmp_path):
     assert 0 < row["return_mean"] < 60
 
 
+@pytest.mark.slow
 def test_the_tasks_own_reward_needs_no_file(run, tmp_path, capsys):
     assert main(["plan", str(run), "--attempts", "1", "--rounds", "1", "--out", "out"]) == 0
     assert "the reward of point-umaze" in capsys.readouterr().out

@@ -127,6 +127,7 @@ class TestLockOfTheDead:
                 Lock(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_job_on_a_cluster_of_this_machine(tmp_path):
     only = "combination-lock/horizon-5"
     [asked] = EXPERIMENTS["combination_lock"].jobs_at(SCALES["smoke"], (only,), None)

@@ -143,6 +143,7 @@ def test_functions_of_a_file(functions, tmp_path):
     assert bool(mdp.terminal(*np.float32([[0.0], [0.0], [0.25]])))
 
 
+@pytest.mark.slow
 def test_code_that_a_run_names_is_imported_only_if_trusted(functions, tmp_path, capsys):
     out = tmp_path / "run"
     config = resolve(

@@ -205,6 +205,7 @@ def test_uniform_actions_are_those_of_the_space(space, low, high):
     assert low <= actions.min() < actions.max() <= high
 
 
+@pytest.mark.slow
 def test_a_regulator_is_learned_by_shooting(tmp_path):
     settings = ["task.horizon=3", "eval_episodes=2", "planner.num_plans=4", "planner.elites=2"]
     settings += ["samples_per_policy=3", "planner.warmup=1", "planner.iterations=1", "model.method=sgd"]

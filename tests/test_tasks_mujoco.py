@@ -218,6 +218,7 @@ def test_what_makes_a_simulator_can_be_sent_to_a_process(name):
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(make))().reset(seed=1)[0], make().reset(seed=1)[0])
 
 
+@pytest.mark.slow
 def test_workers_walk_what_one_process_does(monkeypatch):
     """Those that were asked for, and those that take over where it takes long."""
     monkeypatch.setattr(copies, "most_workers", lambda: 2)
@@ -245,10 +246,8 @@ def test_workers_walk_what_one_process_does(monkeypatch):
             np.testing.assert_array_equal(mine, other)
 
 
-EACH = [name if name == "hopper-et" else pytest.param(name, marks=pytest.mark.slow) for name in MUJOCO_TASKS]
-
-
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUJOCO_TASKS)
 def test_training_evaluation_and_film(name, tiny, tmp_path):
     out = tmp_path / "run"
     smaller = ("task.horizon=20", "eval_episodes=2", "num_starts=16", "features.sizes=16,16")

@@ -205,6 +205,7 @@ def test_a_useless_direction_changes_nothing():
     assert (kl, improvement) == (0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_entropy_keeps_noise_where_nothing_pays():
     """A flat reward: advantages are rounding and chance, and the entropy is all there is to gain."""
     flat = eqx.tree_at(lambda m: m.reward, MDP_, lambda state, action, next_state: jnp.zeros(()))

@@ -67,6 +67,7 @@ def returns_of(algo, seeds=2):
     return before, np.mean(algo.world.evaluate(keys, learner.deployed(), 50), axis=1), metrics
 
 
+@pytest.mark.slow
 def test_trpo_finds_the_optimum_of_a_probe():
     planner = TRPO(STATES, ACTIONS, policy_sizes=(16,), value_sizes=(16,), value_batch=50, value_rate=3e-3)
     before, after, metrics = returns_of(ModelFree(PROBE, planner, 40, 300, normalise=True))
@@ -75,6 +76,7 @@ def test_trpo_finds_the_optimum_of_a_probe():
     assert (metrics["kl"] <= 1.5 * planner.kl_bound).all()
 
 
+@pytest.mark.slow
 def test_sac_finds_the_optimum_of_a_probe():
     planner = SAC(STATES, ACTIONS, sizes=(32, 32), batch=64, rate=3e-3, entropy=-2.0, normed=False)
     before, after, metrics = returns_of(ModelFree(PROBE, planner, 20, 40, replay_size=1_000))

@@ -112,6 +112,7 @@ def test_every_real_step_is_counted_and_the_cover_grows():
             assert not np.array_equal(then, now)
 
 
+@pytest.mark.slow
 def test_the_best_of_the_cover_is_deployed():
     _, algo = build(resolve("mountain-car", "pc-pg", (0, 1), 400, TINY))
     learner = algo.start(jnp.stack([jr.key(0), jr.key(1)]))

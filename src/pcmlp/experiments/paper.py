@@ -1,6 +1,5 @@
 """`pcmlp paper`: the experiments that are asked for, from their runs to the page."""
 
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -60,10 +59,10 @@ def engine_of(name: str, address: str | None) -> Engine:
             raise ConfigError(f"--address {address}: of a Ray cluster; give --engine ray as well, or leave it out")
         return local
     try:
-        made = importlib.import_module("pcmlp.experiments.ray_engine")
+        from pcmlp.experiments import ray_engine
     except ImportError as error:
         raise ConfigError("--engine ray: Ray is not installed; pip install 'pcmlp[ray]'") from error
-    return made.engine(address)
+    return ray_engine.engine(address)
 
 
 def said(name: str, of_all: Sequence[Job], asked: Sequence[Job], only: bool) -> None:
