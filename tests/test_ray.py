@@ -141,7 +141,7 @@ class TestSweep:
         board = types.SimpleNamespace(take=types.SimpleNamespace(remote=lambda: "board"))
         with pytest.raises(RuntimeError):
             self.sweep(ray).wait(board, {"task": 0}, lambda: False)
-        assert capsys.readouterr().out.count("1 runs wait: no node of the cluster is left for them") == 2
+        assert capsys.readouterr().out.count("no node of the cluster can take the runs that are left") == 2
 
     def test_how_a_task_came_to_nothing(self):
         errors = ray_engine.load_ray().exceptions
@@ -286,6 +286,26 @@ def test_a_node_dies_in_a_sweep_of_8_runs(two_nodes, tmp_path, tiny_trpo, capsys
         assert_same_results(tmp_path / "local/runs" / each.where, tmp_path / "results" / each.where)
     with capsys.disabled():
         print(f"\n{said}{asked.where}: its node was killed after iteration {saved}; {seconds:.0f} s on the cluster")
+
+
+@pytest.mark.slow
+@pytest.mark.fault("another process has a run of a sweep for minutes", "Ray tries again, and the sweep ends well")
+def test_a_run_that_is_in_use_is_tried_again(two_nodes, tmp_path, monkeypatch):
+    monkeypatch.setattr(ray_engine, "_LOCK_S", 0.0)
+    asked, said = job("one"), []
+    run = tmp_path / "runs" / asked.where
+    run.mkdir(parents=True)
+
+    def listen(console, line):
+        said.append(line)
+        if "again: " in line:
+            held.close()
+
+    monkeypatch.setattr(ray_engine, "say", listen)
+    with Lock(run) as held:
+        ray_engine.engine(two_nodes[0])([asked], tmp_path / "runs", tmp_path / "results")
+    assert sum("begun on" in line for line in said) > 1
+    assert said[-1].startswith("1 finished; ")
 
 
 SWEEP = """if True:

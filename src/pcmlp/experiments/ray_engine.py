@@ -35,6 +35,7 @@ _RETRIES = 5  # of a task whose node or process died, or whose run another proce
 _START_S = 120  # in which a cluster starts on this machine
 _ANSWER_S = 15  # in which a cluster answers
 _NODE_S = 60  # in which a node starts a process and reads a file
+_LOCK_S = 120.0  # in which a dead process has lost its lock; a file server may wait 90 s for a machine that is silent
 _LOOK_S = 0.5  # between two looks at what the tasks do
 _ADD = "ray start --address=… adds one"
 _DEATHS = ("WorkerCrashedError", "NodeDiedError", "LocalRayletDiedError", "OutOfMemoryError")  # as Ray calls them
@@ -66,7 +67,7 @@ def engine(address: str | None) -> Engine:
             resources = resources_of_a_task([node for node in ray.nodes() if node["Alive"]])
             used = nodes_for(ray, resources)
             check_nodes(ray, used, folders, token)
-            Sweep(ray, todo, resources).run((*folders, token, os.environ.get("XLA_FLAGS", "")), len(used))
+            Sweep(ray, todo, resources).run((*folders, token, os.environ.get("XLA_FLAGS", ""), _LOCK_S), len(used))
 
     return run
 
@@ -104,20 +105,17 @@ def cluster_of_this_machine() -> Iterator[str]:
         text=True,
         start_new_session=True,  # Ctrl-C is for this process to pass on
     ) as host:
-        assert host.stdin is not None
         assert host.stdout is not None
         late = threading.Timer(_START_S, host.kill)  # there is nothing to read then
         late.start()
         try:
             address = host.stdout.readline().strip()
-            late.cancel()
-            if not address:
-                what = f"no cluster starts on this machine, or not in {_START_S} s"
-                raise ConfigError(f"--engine ray: {what}; ray start --head says why")
-            yield address
         finally:
             late.cancel()
-            host.stdin.close()
+        if not address:
+            what = f"no cluster starts on this machine in {_START_S} s"
+            raise ConfigError(f"--engine ray: {what}; ray start --head says why")
+        yield address
 
 
 def check_answers(address: str) -> None:
@@ -228,13 +226,13 @@ class Sweep:
     ended: Counter[str] = field(default_factory=Counter)  # how many jobs, by status
     wrong: list[Exception] = field(default_factory=list)
 
-    def run(self, places: tuple[str, ...], nodes: int) -> None:
+    def run(self, told: tuple[Any, ...], nodes: int) -> None:
         clock = time.monotonic()
         board = self.ray.remote(num_cpus=0, resources=_HEAD)(Board).remote()
         # A process for each job: one that is used again would keep the GPU and the memory of its first.
-        again = {"max_retries": _RETRIES, "retry_exceptions": [InUse]}
-        task = self.ray.remote(max_calls=1, **again, **self.resources)(work)
-        waiting = {task.remote(i, asdict(job), *places, board): i for i, job in enumerate(self.jobs)}
+        retried = {"max_retries": _RETRIES, "retry_exceptions": [InUse]}
+        task = self.ray.remote(max_calls=1, **retried, **self.resources)(work)
+        waiting = {task.remote(i, asdict(job), *told, board): i for i, job in enumerate(self.jobs)}
         say(self.console, f"{len(waiting)} runs on {nodes} node{'s' if nodes > 1 else ''} of a Ray cluster")
         with stop_when_asked(self.console) as asked:
             try:
@@ -264,7 +262,7 @@ class Sweep:
                 self.end(waiting.pop(reference), reference)
             was, stuck = stuck, bool(waiting) and not nodes_for(self.ray, self.resources)
             if stuck and not was:  # Ray waits for a node without a word
-                say(self.console, f"{len(waiting)} runs wait: no node of the cluster is left for them; {_ADD}")
+                say(self.console, f"no node of the cluster can take the runs that are left, which wait; {_ADD}")
             if asked() and not told:
                 told = True
                 for reference in waiting:  # what runs hears Ctrl-C, what waits is taken from the queue

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 _SEEN_S = 10.0  # in which a file that one machine wrote is seen by another
-_LOCK_S = 120.0  # in which a dead process has lost its lock; a file server may wait 90 s for a machine that is silent
 
 
 class Outcome(NamedTuple):
@@ -64,7 +63,9 @@ def lost_hosts(nodes: Sequence[dict[str, Any]]) -> set[str]:
     return {node["NodeManagerHostname"] for node in nodes} - living
 
 
-def work(number: int, job: dict[str, Any], runs: str, results: str, token: str, flags: str, board: Any) -> Outcome:
+def work(
+    number: int, job: dict[str, Any], runs: str, results: str, token: str, flags: str, lock_s: float, board: Any
+) -> Outcome:
     """Runs the job (the fields of a `Job`), or goes on with it where another process was cut off.
 
     `InUse` is raised, so that Ray tries again later: whoever has the run may have finished it by then, or died."""
@@ -86,7 +87,7 @@ def work(number: int, job: dict[str, Any], runs: str, results: str, token: str, 
         if (missing := not_shared((runs, results), token)) is not None:  # a node that came later
             raise ConfigError(says_not_shared(platform.node(), missing))
         run = Path(runs) / asked.where
-        once_free(run, lambda: run_job(asked, Path(runs), Path(results)), _LOCK_S, lambda: lost_hosts(ray.nodes()))
+        once_free(run, lambda: run_job(asked, Path(runs), Path(results)), lock_s, lambda: lost_hosts(ray.nodes()))
     except KeyboardInterrupt:
         return Outcome(place, "stopped")
     except InUse:

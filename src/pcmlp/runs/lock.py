@@ -1,9 +1,9 @@
 """One process for a run folder: `lock` in it is locked for as long as its process lives, and says whose it is.
 
 The operating system drops the lock of a process that died, however it died, so a lock that is left behind holds nobody
-up. A file server can be wrong in both directions: it may hold a lock for a machine that died long ago (`once_free`), and
-may give one away whose process is alive, or have none to give. So the lock is signed, and whoever has it looks at the
-signature before it writes.
+up. A file server can be wrong in both directions: it may hold a lock for a machine that died long ago (`once_free`),
+and may give away one whose process is alive, or have none to give. So the lock is signed, and whoever has it looks at
+the signature before it writes.
 """
 
 import json
@@ -35,7 +35,7 @@ class Lock:
 
     def __init__(self, run: Path):
         self._run = run
-        self._file = open(run / NAME, "r+b", buffering=0, opener=_create)
+        self._file = os.fdopen(os.open(run / NAME, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0)
         try:
             _take(self._file, run)
             self._signature = _sign(self._file)
@@ -78,10 +78,6 @@ def once_free(run: Path, do: Callable[[], object], seconds: float, dead: Callabl
                 (run / NAME).unlink(missing_ok=True)
             else:
                 raise
-
-
-def _create(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CREAT, 0o666)
 
 
 def _take(file: IO[bytes], run: Path) -> None:
