@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from dataclasses import asdict
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from pcmlp.experiments.job import KEPT, Job
 from pcmlp.experiments.scales import SCALES
 from pcmlp.runs import checkpoint
 from pcmlp.runs.folder import read_metrics, read_summary
-from pcmlp.runs.lock import Lock, wait_for
+from pcmlp.runs.lock import InUse, Lock
 from pcmlp.runs.train import train
 from pcmlp.types import ConfigError, RunStopped
 
@@ -87,6 +88,75 @@ def test_a_task_takes_a_gpu_where_there_is_one_and_else_some_cores():
         ray_engine.resources_of_a_task([head])
 
 
+def test_what_a_task_asks_for_some_node_has_all_of():
+    """A GPU's node may offer no core, and the core of another is no use to it."""
+    gpu, cores = {"Resources": {"GPU": 1}}, {"Resources": {"CPU": 8}}
+    resources = ray_engine.resources_of_a_task([gpu, cores])
+    assert [ray_engine.fits(node, resources) for node in (gpu, cores)] == [True, False]
+
+
+@pytest.mark.fault("Ray does not come up on this machine", "refused after a while, with a line")
+def test_a_cluster_of_this_machine_that_does_not_start(monkeypatch):
+    monkeypatch.setattr(ray_engine, "_HOST", "import time; time.sleep(60)")
+    monkeypatch.setattr(ray_engine, "_START_S", 0.5)
+    begun = time.monotonic()
+    with pytest.raises(ConfigError, match="no cluster starts on this machine"), ray_engine.cluster_of_this_machine():
+        pass
+    assert time.monotonic() - begun < 30
+
+
+def test_only_machines_that_were_nodes_and_died_are_lost():
+    nodes = [("one", True), ("two", False), ("three", False), ("three", True)]  # one node of two, or one come back
+    told = [{"NodeManagerHostname": host, "Alive": alive} for host, alive in nodes]
+    assert ray_task.lost_hosts(told) == {"two"}
+
+
+class Ray:
+    """As much of it as a `Sweep` asks for: one task, which is done at the third look, and nodes that come and go."""
+
+    def __init__(self, answer, nodes=([],)):
+        self.exceptions = ray_engine.load_ray().exceptions
+        self.answer = answer
+        self.looks = [[{"Alive": True, "Resources": {"CPU": cores}} for cores in now] for now in nodes]
+
+    def wait(self, references, timeout):
+        return (references if len(self.looks) == 1 else []), None
+
+    def nodes(self):
+        return self.looks.pop(0)
+
+    def get(self, reference):
+        if reference == "board":
+            return []
+        raise self.answer
+
+
+class TestSweep:
+    def sweep(self, ray):
+        return ray_engine.Sweep(ray, [job("one")], {"num_gpus": 0, "num_cpus": 2})
+
+    @pytest.mark.fault("no node is left that can take a run of a sweep", "a line says so, once, and the runs wait")
+    def test_runs_that_no_node_can_take_are_told_of(self, capsys):
+        ray = Ray(RuntimeError(), nodes=([2], [1], [], [2, 1], [1], [1]))
+        board = types.SimpleNamespace(take=types.SimpleNamespace(remote=lambda: "board"))
+        with pytest.raises(RuntimeError):
+            self.sweep(ray).wait(board, {"task": 0}, lambda: False)
+        assert capsys.readouterr().out.count("no node of the cluster can take the runs that are left") == 2
+
+    def test_how_a_task_came_to_nothing(self):
+        errors = ray_engine.load_ray().exceptions
+        in_use = errors.RayTaskError("work", "its trace", InUse("run: in use by somebody")).as_instanceof_cause()
+        for error, kind, said in (
+            (errors.WorkerCrashedError(), RunStopped, "its node or process died every time"),
+            (errors.TaskUnschedulableError("no such node"), RunStopped, "Ray did not run it .*no such node"),
+            (in_use, ConfigError, "^run: in use by somebody$"),
+        ):
+            sweep = self.sweep(Ray(error))
+            sweep.end(0, "task")
+            with pytest.raises(kind, match=said):
+                raise sweep.wrong[0]
+
+
 def test_a_folder_that_is_not_shared_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(ray_task, "_SEEN_S", 0.0)
     here, there = tmp_path / "here", tmp_path / "there"
@@ -95,36 +165,6 @@ def test_a_folder_that_is_not_shared_is_found(tmp_path, monkeypatch):
         assert ray_task.not_shared((str(here),), token) is None
         assert ray_task.not_shared((str(here), str(there)), token) == str(there)
     assert not any(here.iterdir())
-
-
-class TestLockOfTheDead:
-    def held(self, run, host):
-        run.mkdir()
-        lock = Lock(run)
-        (run / "lock").write_text(json.dumps({"process": 1, "host": host, "since": "long ago"}))
-        return lock
-
-    def test_it_is_waited_for(self, tmp_path):
-        lock = self.held(tmp_path / "run", "dead")
-        threading.Timer(1.0, lock.close).start()
-        wait_for(tmp_path / "run", 60.0, {"alive"})
-        Lock(tmp_path / "run").close()
-        assert "dead" in (tmp_path / "run/lock").read_text()  # the same file
-
-    @pytest.mark.fault("a file server holds the lock of a machine that died", "the run goes on elsewhere after a while")
-    def test_it_is_taken_from_a_machine_that_is_gone_which_then_writes_nothing(self, tmp_path):
-        lock = self.held(tmp_path / "run", "dead")
-        lock.check()
-        wait_for(tmp_path / "run", 0.0, {"alive"})
-        with Lock(tmp_path / "run"), pytest.raises(RunStopped, match="another process went on with it"):
-            lock.check()
-        lock.close()
-
-    def test_it_stays_with_a_machine_that_lives(self, tmp_path):
-        with self.held(tmp_path / "run", "alive"):
-            wait_for(tmp_path / "run", 0.0, {"alive"})
-            with pytest.raises(ConfigError, match="in use by process 1 on alive"):
-                Lock(tmp_path / "run")
 
 
 @pytest.mark.slow
@@ -247,6 +287,26 @@ def test_a_node_dies_in_a_sweep_of_8_runs(two_nodes, tmp_path, tiny_trpo, capsys
         assert_same_results(tmp_path / "local/runs" / each.where, tmp_path / "results" / each.where)
     with capsys.disabled():
         print(f"\n{said}{asked.where}: its node was killed after iteration {saved}; {seconds:.0f} s on the cluster")
+
+
+@pytest.mark.slow
+@pytest.mark.fault("another process has a run of a sweep for minutes", "Ray tries again, and the sweep ends well")
+def test_a_run_that_is_in_use_is_tried_again(two_nodes, tmp_path, monkeypatch):
+    monkeypatch.setattr(ray_engine, "_LOCK_S", 0.0)
+    asked, said = job("one"), []
+    run = tmp_path / "runs" / asked.where
+    run.mkdir(parents=True)
+
+    def listen(console, line):
+        said.append(line)
+        if "again: " in line:
+            held.close()
+
+    monkeypatch.setattr(ray_engine, "say", listen)
+    with Lock(run) as held:
+        ray_engine.engine(two_nodes[0])([asked], tmp_path / "runs", tmp_path / "results")
+    assert sum("begun on" in line for line in said) > 1
+    assert said[-1].startswith("1 finished; ")
 
 
 SWEEP = """if True:

@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections import Counter
@@ -24,15 +25,20 @@ from pcmlp.experiments.engines import Engine
 from pcmlp.experiments.job import Job, is_finished
 from pcmlp.experiments.ray_task import Board, Outcome, look_around, says_not_shared, work
 from pcmlp.runs.interrupt import stop_when_asked
+from pcmlp.runs.lock import InUse
 from pcmlp.runs.notes import say
 from pcmlp.runs.summary import versions
 from pcmlp.types import ConfigError, RunStopped
 
 _CORES = 2  # of a task where there is no GPU: compiling takes one, the rest of a run more
-_RETRIES = 5  # of a task whose node or process died
+_RETRIES = 5  # of a task whose node or process died, or whose run another process has
+_START_S = 120  # in which a cluster starts on this machine
 _ANSWER_S = 15  # in which a cluster answers
 _NODE_S = 60  # in which a node starts a process and reads a file
+_LOCK_S = 120.0  # in which a dead process has lost its lock; a file server may wait 90 s for a machine that is silent
 _LOOK_S = 0.5  # between two looks at what the tasks do
+_ADD = "ray start --address=… adds one"
+_DEATHS = ("WorkerCrashedError", "NodeDiedError", "LocalRayletDiedError", "OutOfMemoryError")  # as Ray calls them
 _HEAD = {"node:__internal_head__": 0.001}  # Ray's own name for the node that a cluster cannot lose
 _PROBE = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='CRITICAL')"
 _HOST = """if True:
@@ -58,11 +64,10 @@ def engine(address: str | None) -> Engine:
             return
         folders = (str(runs.absolute()), str(results.absolute()))
         with cluster(address) as ray, shared_token(folders) as token:
-            nodes = [node for node in ray.nodes() if node["Alive"]]
-            resources = resources_of_a_task(nodes)
-            used = [node for node in nodes if fits(node, resources)]
+            resources = resources_of_a_task([node for node in ray.nodes() if node["Alive"]])
+            used = nodes_for(ray, resources)
             check_nodes(ray, used, folders, token)
-            Sweep(ray, todo).run((*folders, token, os.environ.get("XLA_FLAGS", "")), resources, len(used))
+            Sweep(ray, todo, resources).run((*folders, token, os.environ.get("XLA_FLAGS", ""), _LOCK_S), len(used))
 
     return run
 
@@ -100,14 +105,17 @@ def cluster_of_this_machine() -> Iterator[str]:
         text=True,
         start_new_session=True,  # Ctrl-C is for this process to pass on
     ) as host:
-        assert host.stdin is not None
         assert host.stdout is not None
+        late = threading.Timer(_START_S, host.kill)  # there is nothing to read then
+        late.start()
         try:
-            if not (address := host.stdout.readline().strip()):
-                raise ConfigError("--engine ray: no cluster starts on this machine; ray start --head says why")
-            yield address
+            address = host.stdout.readline().strip()
         finally:
-            host.stdin.close()
+            late.cancel()
+        if not address:
+            what = f"no cluster starts on this machine in {_START_S} s"
+            raise ConfigError(f"--engine ray: {what}; ray start --head says why")
+        yield address
 
 
 def check_answers(address: str) -> None:
@@ -135,20 +143,26 @@ def check_answers(address: str) -> None:
 
 
 def resources_of_a_task(nodes: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """A GPU where there are any, else some cores; one GPU is for one process, which takes all of its memory."""
-    most = {name: max((node["Resources"].get(name, 0) for node in nodes), default=0) for name in _ASKED}
-    if most["GPU"] >= 1:
-        return {"num_gpus": 1, "num_cpus": min(1, int(most["CPU"]))}
-    if most["CPU"] < 1:
-        raise ConfigError("--engine ray: the cluster has no node with a GPU or a core; ray start --address=… adds one")
-    return {"num_gpus": 0, "num_cpus": min(_CORES, int(most["CPU"]))}
+    """A GPU where there are any, else some cores; one GPU is for one process, which takes all of its memory.
+
+    Some node has all of it: a core of another node is no use to a GPU."""
+    with_gpu = [node for node in nodes if node["Resources"].get("GPU", 0) >= 1]
+    cores = int(max((node["Resources"].get("CPU", 0) for node in with_gpu or nodes), default=0))
+    if with_gpu:
+        return {"num_gpus": 1, "num_cpus": min(1, cores)}
+    if cores < 1:
+        raise ConfigError(f"--engine ray: the cluster has no node with a GPU or a core; {_ADD}")
+    return {"num_gpus": 0, "num_cpus": min(_CORES, cores)}
 
 
-_ASKED = {"GPU": "num_gpus", "CPU": "num_cpus"}
+def nodes_for(ray: Any, resources: dict[str, int]) -> list[dict[str, Any]]:
+    """The living nodes that can take a task, once it is free."""
+    return [node for node in ray.nodes() if node["Alive"] and fits(node, resources)]
 
 
 def fits(node: dict[str, Any], resources: dict[str, int]) -> bool:
-    return all(node["Resources"].get(name, 0) >= resources[option] for name, option in _ASKED.items())
+    has = node["Resources"]
+    return has.get("GPU", 0) >= resources["num_gpus"] and has.get("CPU", 0) >= resources["num_cpus"]
 
 
 @contextlib.contextmanager
@@ -192,23 +206,33 @@ def check_nodes(ray: Any, nodes: Sequence[dict[str, Any]], folders: tuple[str, .
             raise ConfigError(f"node {host}: has {', '.join(changed)}; install the same versions on every node")
 
 
+def why(error: Exception) -> str:
+    """A task came to nothing, as Ray has it."""
+    kind = type(error).__name__
+    if kind in _DEATHS:
+        return f"its node or process died every time ({kind}), perhaps for want of memory"
+    return f"Ray did not run it ({kind}: {(str(error).strip().splitlines() or ['no reason given'])[0][:300]})"
+
+
 @dataclass
 class Sweep:
     """Jobs under way, from the side of whoever waits for them."""
 
     ray: Any
     jobs: Sequence[Job]
+    resources: dict[str, int]  # of a task
     console: Console = field(default_factory=Console)
     begun: Counter[int] = field(default_factory=Counter)  # how often each job was
     ended: Counter[str] = field(default_factory=Counter)  # how many jobs, by status
     wrong: list[Exception] = field(default_factory=list)
 
-    def run(self, places: tuple[str, ...], resources: dict[str, int], nodes: int) -> None:
+    def run(self, told: tuple[Any, ...], nodes: int) -> None:
         clock = time.monotonic()
         board = self.ray.remote(num_cpus=0, resources=_HEAD)(Board).remote()
         # A process for each job: one that is used again would keep the GPU and the memory of its first.
-        task = self.ray.remote(max_calls=1, max_retries=_RETRIES, **resources)(work)
-        waiting = {task.remote(i, asdict(job), *places, board): i for i, job in enumerate(self.jobs)}
+        retried = {"max_retries": _RETRIES, "retry_exceptions": [InUse]}
+        task = self.ray.remote(max_calls=1, **retried, **self.resources)(work)
+        waiting = {task.remote(i, asdict(job), *told, board): i for i, job in enumerate(self.jobs)}
         say(self.console, f"{len(waiting)} runs on {nodes} node{'s' if nodes > 1 else ''} of a Ray cluster")
         with stop_when_asked(self.console) as asked:
             try:
@@ -220,22 +244,25 @@ class Sweep:
         again = sum(times - 1 for times in self.begun.values())
         counts = ", ".join(f"{count} {status}" for status, count in self.ended.items())
         seconds = time.monotonic() - clock
-        say(self.console, f"{counts}; {again} begun again after a node or process died; {seconds:.0f} s")
+        say(self.console, f"{counts}; {again} begun again; {seconds:.0f} s")
         if self.wrong:
             raise self.wrong[0]
         if self.ended["stopped"]:
             raise KeyboardInterrupt
 
     def wait(self, board: Any, waiting: dict[Any, int], asked: Callable[[], bool]) -> None:
-        told = False
+        told = stuck = False
         while waiting:
             done, _ = self.ray.wait(list(waiting), timeout=_LOOK_S)
             for i, place in self.ray.get(board.take.remote()):
                 self.begun[i] += 1
-                after = "" if self.begun[i] == 1 else ", again: its node or process died"
+                after = "" if self.begun[i] == 1 else ", again: its node or process died, or another had its lock"
                 say(self.console, f"{self.jobs[i].where}: begun on {place}{after}")
             for reference in done:
                 self.end(waiting.pop(reference), reference)
+            was, stuck = stuck, bool(waiting) and not nodes_for(self.ray, self.resources)
+            if stuck and not was:  # Ray waits for a node without a word
+                say(self.console, f"no node of the cluster can take the runs that are left, which wait; {_ADD}")
             if asked() and not told:
                 told = True
                 for reference in waiting:  # what runs hears Ctrl-C, what waits is taken from the queue
@@ -247,12 +274,15 @@ class Sweep:
             outcome = self.ray.get(reference)
         except self.ray.exceptions.TaskCancelledError:
             outcome = Outcome("no node", "stopped")
-        except self.ray.exceptions.RayTaskError as error:  # a mistake of ours: whoever looks for it needs its trace
-            outcome = Outcome("a node", "failed", type(error.cause).__name__)
-            self.wrong.insert(0, error)
+        except self.ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, InUse):
+                outcome = Outcome("a node", "refused", str(error.cause))
+            else:  # a mistake of ours: whoever looks for it needs its trace
+                outcome = Outcome("a node", "failed", type(error.cause).__name__)
+                self.wrong.insert(0, error)
         except self.ray.exceptions.RayError as error:
-            why = f"{where}: its process died {_RETRIES + 1} times ({type(error).__name__}), perhaps for want of memory"
-            outcome = Outcome("a node", "failed", f"{why}; what was saved is there, and the same command goes on")
+            saved = "what was saved is there, and the same command goes on"
+            outcome = Outcome("a node", "failed", f"{where}: {why(error)}; {saved}")
         self.ended[outcome.status] += 1
         say(self.console, f"{where}: {outcome.status} on {outcome.place}{': ' if outcome.line else ''}{outcome.line}")
         if outcome.line:

@@ -6,11 +6,11 @@ Only plain values go to and fro, and what needs JAX is imported once a process k
 import os
 import platform
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 _SEEN_S = 10.0  # in which a file that one machine wrote is seen by another
-_LOCK_S = 120.0  # in which a dead process has lost its lock; a file server may wait 90 s for a machine that is silent
 
 
 class Outcome(NamedTuple):
@@ -57,8 +57,18 @@ def says_not_shared(host: str, folder: str) -> str:
     return f"node {host}: {folder} is not there, cannot be written, or is another folder than here; {remedy}"
 
 
-def work(number: int, job: dict[str, Any], runs: str, results: str, token: str, flags: str, board: Any) -> Outcome:
-    """Runs the job (the fields of a `Job`), or goes on with it where another process was cut off."""
+def lost_hosts(nodes: Sequence[dict[str, Any]]) -> set[str]:
+    """The machines whose nodes have died. One that was never a node may be alive, whatever a cluster knows."""
+    living = {node["NodeManagerHostname"] for node in nodes if node["Alive"]}
+    return {node["NodeManagerHostname"] for node in nodes} - living
+
+
+def work(
+    number: int, job: dict[str, Any], runs: str, results: str, token: str, flags: str, lock_s: float, board: Any
+) -> Outcome:
+    """Runs the job (the fields of a `Job`), or goes on with it where another process was cut off.
+
+    `InUse` is raised, so that Ray tries again later: whoever has the run may have finished it by then, or died."""
     import ray
 
     # As in a local run, where sums are split in the same way: Ray would have a task's cores for the first of them.
@@ -66,7 +76,7 @@ def work(number: int, job: dict[str, Any], runs: str, results: str, token: str, 
     os.environ["XLA_FLAGS"] = flags
     from pcmlp.experiments.job import Job, run_job
     from pcmlp.runs.cache import prepare
-    from pcmlp.runs.lock import wait_for
+    from pcmlp.runs.lock import InUse, once_free
     from pcmlp.types import ConfigError, RunStopped
 
     place = f"{platform.node()} ({ray.get_runtime_context().get_node_id()[:6]})"
@@ -76,11 +86,12 @@ def work(number: int, job: dict[str, Any], runs: str, results: str, token: str, 
     try:
         if (missing := not_shared((runs, results), token)) is not None:  # a node that came later
             raise ConfigError(says_not_shared(platform.node(), missing))
-        living = {node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
-        wait_for(Path(runs) / asked.where, _LOCK_S, living)
-        run_job(asked, Path(runs), Path(results))
+        run = Path(runs) / asked.where
+        once_free(run, lambda: run_job(asked, Path(runs), Path(results)), lock_s, lambda: lost_hosts(ray.nodes()))
     except KeyboardInterrupt:
         return Outcome(place, "stopped")
+    except InUse:
+        raise
     except ConfigError as error:
         return Outcome(place, "refused", str(error))
     except RunStopped as error:

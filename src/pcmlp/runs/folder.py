@@ -48,7 +48,6 @@ class RunFolder:
             lock = Lock(path)
             try:
                 check_free(path)  # another process may have been as quick
-                lock.sign()
                 write_text(path / "config.json", config)
             except BaseException:
                 lock.close()

@@ -1,22 +1,24 @@
-"""One process for a run folder: `lock` in it is locked for as long as its process lives.
+"""One process for a run folder: `lock` in it is locked for as long as its process lives, and says whose it is.
 
 The operating system drops the lock of a process that died, however it died, so a lock that is left behind holds nobody
-up. A file server that holds it for a machine that died may not hear of that for long: `wait_for` is for those who
-know. What the file says is for whoever is refused.
+up. A file server can be wrong in both directions: it may hold a lock for a machine that died long ago (`once_free`),
+and may give away one whose process is alive, or have none to give. So the lock is signed, and whoever has it looks at
+the signature before it writes.
 """
 
 import json
 import os
 import platform
 import time
-from collections.abc import Collection
+import uuid
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from pcmlp.types import ConfigError, RunStopped
 
 NAME = "lock"
-_LOOK_S = 0.5
+_LOOK_S = 5.0  # between two tries
 
 try:
     import fcntl
@@ -24,33 +26,27 @@ except ImportError:  # Windows: nothing is locked there
     fcntl = None
 
 
+class InUse(ConfigError):
+    """Another process has the run's lock."""
+
+
 class Lock:
-    """A context manager; taken when it is made, and signed once its run begins to write."""
+    """A context manager; taken and signed when it is made. Of two that were given it, the later one has it."""
 
     def __init__(self, run: Path):
         self._run = run
-        self._file: IO[str] = (run / NAME).open("a+")
+        self._file = os.fdopen(os.open(run / NAME, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0)
         try:
-            if fcntl is not None:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError) as error:
-            holder = _holder(self._file)
+            _take(self._file, run)
+            self._signature = _sign(self._file)
+        except BaseException:
             self._file.close()
-            raise ConfigError(f"{run}: in use by {holder}; wait for it or stop it, or give another --out") from error
-        except OSError:  # a file system without locks: nothing is locked there
-            pass
-
-    def sign(self) -> None:
-        self._file.seek(0)
-        self._file.truncate()
-        json.dump({"process": os.getpid(), "host": platform.node(), "since": time.strftime("%F %T %Z")}, self._file)
-        self._file.flush()
+            raise
 
     def check(self) -> None:
         """That nobody took this process for dead and went on in its place."""
         try:
-            with (self._run / NAME).open() as file:  # opened, as a file server is then asked
-                mine = os.path.sameopenfile(file.fileno(), self._file.fileno())
+            mine = (self._run / NAME).read_bytes() == self._signature  # opened anew, as a file server is then asked
         except OSError:
             mine = False
         if not mine:
@@ -66,36 +62,56 @@ class Lock:
         self._file.close()
 
 
-def wait_for(run: Path, seconds: float, living: Collection[str]) -> None:
-    """Until nobody has it, or some seconds; then it is taken from a holder whose machine is not among the living."""
+def once_free(run: Path, do: Callable[[], object], seconds: float, dead: Callable[[], Collection[str]]) -> None:
+    """Does what needs the run's lock, and again while it is in use; after some seconds a dead machine loses it.
+
+    Which machines are dead is asked only then, as whoever knows may have to find out first."""
     end = time.monotonic() + seconds
-    while is_held(run) and time.monotonic() < end:
-        time.sleep(_LOOK_S)
-    if is_held(run) and _host(run) not in living:
-        (run / NAME).unlink()
+    while True:
+        try:
+            do()
+            return
+        except InUse:
+            if time.monotonic() < end:
+                time.sleep(_LOOK_S)
+            elif _told(run).get("host") in dead():
+                (run / NAME).unlink(missing_ok=True)
+            else:
+                raise
 
 
-def is_held(run: Path) -> bool:
-    if not (run / NAME).exists():
-        return False
+def _take(file: IO[bytes], run: Path) -> None:
     try:
-        Lock(run).close()
-    except ConfigError:
-        return True
-    return False
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError) as error:
+        raise InUse(f"{run}: in use by {_holder(run)}; wait for it or stop it, or give another --out") from error
+    except OSError:  # a file system without locks: nothing is locked there
+        pass
 
 
-def _host(run: Path) -> str | None:
-    try:
-        return json.loads((run / NAME).read_text())["host"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _holder(file: IO[str]) -> str:
+def _sign(file: IO[bytes]) -> bytes:
+    """Written over what is there, in one piece and at once: the file is never empty, and no cache keeps it."""
+    told = {"process": os.getpid(), "host": platform.node(), "since": time.strftime("%F %T %Z")}
+    signature = json.dumps({**told, "signature": uuid.uuid4().hex}).encode()
     file.seek(0)
+    file.write(signature)
+    file.truncate()
+    os.fsync(file.fileno())
+    return signature
+
+
+def _told(run: Path) -> dict[str, Any]:
+    """What the holder says of itself; nothing where it is just about to."""
     try:
-        told = json.loads(file.read())
-        return f"process {told['process']} on {told['host']} since {told['since']}"
-    except (ValueError, KeyError, TypeError):  # it is being written
+        told = json.loads((run / NAME).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _holder(run: Path) -> str:
+    told = _told(run)
+    if not {"process", "host", "since"} <= told.keys():
         return "another process"
+    return f"process {told['process']} on {told['host']} since {told['since']}"

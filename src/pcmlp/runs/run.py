@@ -116,6 +116,7 @@ class Run:
         if point is not None:
             self.learner, self._before, self.done = point.learner, point.facts, point.facts.iteration
             n = point.facts.iteration
+        self.lock.check()
         self.folder.write_config(to_json(self.config))
         checkpoint.sweep(self.folder.checkpoint)
         self.rows = self.folder.cut(n)
@@ -164,17 +165,18 @@ class Run:
 
     def settle(self, n: int, iteration: Iteration, log: EpisodeLog, progress: LiveProgress | PlainProgress) -> None:
         """What an iteration gave, evaluated and on disk."""
-        self.lock.check()
         self.learner = iteration.learner
         walked = beside_simulator(iteration.walked)  # the accelerator may be busy
         began = time.perf_counter()
         for steps in walked:
+            self.lock.check()
             log.append(n, self.config.seeds, steps)
         self._saving += time.perf_counter() - began
         self._entered.add(walked)
         measured = {name: np.asarray(values) for name, values in iteration.metrics.items()}
         self.record(n, measured, progress)
         began = time.perf_counter()
+        self.lock.check()
         checkpoint.save(self.folder.checkpoint, self.algo.lightened(self.learner), self.facts(n, log.extent))
         self._saving += time.perf_counter() - began
         self.done = n
@@ -182,15 +184,17 @@ class Run:
 
     def conclude(self, status: str, command: str) -> dict[str, Any]:
         """The summary and the policies, on disk."""
-        self.lock.check()
         spent = self.wall_s, self.compile_s, self.save_s, self.judged_episodes
         summary = summarise(self.config, self.rows, *spent, command, status)
         stands = standing(self.config, self.algo)
         if stands is not None:
             summary["certificate"] = {**stands._asdict(), "stop_when_certified": self.threshold}
+        self.lock.check()
         self.folder.write_summary(summary)
         if self.learner is not None:
-            save_policies(self.folder.policy, deployed(self.learner), self.config)
+            policies = deployed(self.learner)
+            self.lock.check()
+            save_policies(self.folder.policy, policies, self.config)
         return summary
 
     def check_recovers(self, metrics: dict[str, np.ndarray]) -> None:
@@ -237,6 +241,7 @@ class Run:
             first = {"iteration": n, "seed": seed, "env_steps": int(steps[i])}
             measured = {name: float(values[i]) for name, values in sorted(metrics.items())}
             rows.append(as_read({**first, **self.scores(returns, i), **measured, "wall_s": wall_s}))
+        self.lock.check()
         self.rows += rows
         self.folder.append(rows)
         try:

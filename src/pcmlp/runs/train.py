@@ -87,7 +87,6 @@ def open_run(config: RunConfig, out: Path, resume: bool) -> Run | None:
     try:
         run = Run(config, task, algo, RunFolder(out), lock, seed_keys(config))
         run.take_up(left_off(config, algo, run.keys, out))
-        lock.sign()
     except BaseException:
         lock.close()
         raise
