@@ -11,7 +11,7 @@ import numpy as np
 
 from pcmlp.experiments.experiment import Done, Experiment, Tables, main
 from pcmlp.experiments.job import Job
-from pcmlp.experiments.tables import Row, slope
+from pcmlp.experiments.tables import Row, slope, solved_row, steps_to_success
 from pcmlp.tasks import CombinationLock
 
 NAME = "combination_lock"
@@ -44,20 +44,8 @@ def lock_of(horizon: int) -> Job:
     return Job(NAME, TASK, label_of(horizon), ALGO, 2 * ACTIONS * horizon**2, settings)
 
 
-def opened_row(label: str, summary: dict[str, Any]) -> Row:
-    steps = [seed["env_steps_to_success"] for seed in summary["seeds"]]
-    opened = sorted(s for s in steps if s is not None)
-    return {
-        "algorithm": label,
-        "opened": f"{len(opened)} of {len(steps)}",
-        "median_steps": int(np.median(opened)) if opened else "",
-        "most_steps": opened[-1] if opened else "",
-        "final_return": np.mean([seed["final_return"] for seed in summary["seeds"]]),
-    }
-
-
 def growth_row(horizon: int, summary: dict[str, Any]) -> Row:
-    needed = np.array([seed["env_steps_to_success"] or np.inf for seed in summary["seeds"]])
+    needed = steps_to_success(summary)
     return {
         "horizon": horizon,
         "seeds_opened": int(np.isfinite(needed).sum()),
@@ -71,7 +59,7 @@ def growth_row(horizon: int, summary: dict[str, Any]) -> Row:
 def tables(done: Done) -> Tables:
     """The slope of the steps' logarithms is the degree of the polynomial."""
     found = done.of(TASK)
-    yield "who_opens_it", [opened_row(x, done.summary(found[x])) for x in (ALGO, *CONTROLS) if x in found]
+    yield "who_opens_it", [solved_row(found[x], done.summary(found[x])) for x in (ALGO, *CONTROLS) if x in found]
     rows = [growth_row(h, done.summary(found[label_of(h)])) for h in HORIZONS if label_of(h) in found]
     degree = slope(rows, "horizon", "median_steps")
     yield "growth", [{**row, "log_log_slope": degree} for row in rows]

@@ -15,11 +15,11 @@ from typing import Any
 
 from pcmlp.experiments.engines import local
 from pcmlp.experiments.job import Job, check_mine, check_result, is_finished
-from pcmlp.experiments.scales import SCALES, Scale
-from pcmlp.experiments.tables import Row, Rows, read_table, write_table
+from pcmlp.experiments.scales import FULL, SCALES, Scale
+from pcmlp.experiments.tables import Row, Rows, write_table
 from pcmlp.runs.cache import compiling_anew, prepare
 from pcmlp.runs.durable import write_durably
-from pcmlp.runs.folder import read_summary
+from pcmlp.runs.folder import read_summary, read_table
 from pcmlp.runs.parse import known
 from pcmlp.types import ConfigError
 
@@ -106,7 +106,7 @@ def conduct(
     else:
         local(jobs, runs, results)
     folder = results / experiment.name
-    describe(experiment, folder)
+    describe(experiment, scale, folder)
     for name, measure in experiment.measured.items():
         if whole and not kept(folder / f"{name}.csv"):
             write_table(folder / f"{name}.csv", measure(scale))
@@ -125,7 +125,7 @@ def _timed(job: Job, runs: Path, results: Path) -> None:
         local([job], runs, results)
 
 
-def describe(experiment: Experiment, folder: Path) -> None:
+def describe(experiment: Experiment, scale: Scale, folder: Path) -> None:
     """For the page, which reads files alone."""
     from pcmlp.experiments.catalogue import EXPERIMENTS  # which imports this module
 
@@ -134,7 +134,8 @@ def describe(experiment: Experiment, folder: Path) -> None:
         "title": experiment.title,
         "place": experiment.place,
         "shows": experiment.shows,
-        "command": f"pcmlp paper {experiment.name}",
+        "command": f"pcmlp paper {experiment.name}" + ("" if scale is FULL else f" --scale {scale.name}"),
+        "scale": scale.name,
         "order": names.index(experiment.name) if experiment.name in names else len(names),
         "runs": [job.where.as_posix() for job in experiment.jobs()],
     }

@@ -22,11 +22,11 @@ from jaxtyping import Array, Bool, Float
 from pcmlp.experiments.experiment import Done, Experiment, Tables, main
 from pcmlp.experiments.job import PAPER_SEEDS, Job
 from pcmlp.experiments.scales import Scale
-from pcmlp.experiments.tables import Row, Rows, read_table, write_table
+from pcmlp.experiments.tables import Row, Rows, write_table
 from pcmlp.runs.aim import Functions
 from pcmlp.runs.coverage import COLUMN, read_coverage
 from pcmlp.runs.evaluate import Held, measure
-from pcmlp.runs.folder import read_metrics
+from pcmlp.runs.folder import read_metrics, read_table
 from pcmlp.runs.plan import ATTEMPTS, MODELLED, Learned, load_learned, plan, usual_rounds
 from pcmlp.runs.policy import SavedRun
 

@@ -19,11 +19,12 @@ from pcmlp.cover import Mixture
 from pcmlp.experiments.experiment import Done, Experiment, Tables, main
 from pcmlp.experiments.job import SEEDS, Job
 from pcmlp.experiments.scales import Scale
-from pcmlp.experiments.tables import Row, Rows, read_table
+from pcmlp.experiments.tables import Row, Rows
 from pcmlp.models.knr import KNR, target_bound
 from pcmlp.planners import CEM, Shooting
 from pcmlp.runs.build import algorithm_1
 from pcmlp.runs.config import resolve
+from pcmlp.runs.folder import read_table
 from pcmlp.types import Transitions
 
 NAME = "knr"
@@ -84,11 +85,11 @@ def tables(done: Done) -> Tables:
         own, stronger = float(best["same_planner"]), float(best["four_particles"])
         yield (
             best["task"],
-            [return_row(job, done.summary(job), own, stronger) for job in done.of(best["task"]).values()],
+            [regulator_row(job, done.summary(job), own, stronger) for job in done.of(best["task"]).values()],
         )
 
 
-def return_row(job: Job, summary: dict[str, Any], own: float, stronger: float) -> Row:
+def regulator_row(job: Job, summary: dict[str, Any], own: float, stronger: float) -> Row:
     returns = np.array([seed["final_return"] for seed in summary["seeds"]])
     return {
         "algorithm": job.label,

@@ -1,4 +1,4 @@
-"""Tables of an experiment, as CSV: written whole, read back checked, and the rows that several of them have."""
+"""Tables of an experiment, as CSV: written whole, and the rows that several of them have."""
 
 import csv
 import io
@@ -10,7 +10,6 @@ import numpy as np
 
 from pcmlp.experiments.job import Job
 from pcmlp.runs.durable import room_for, write_text
-from pcmlp.types import ConfigError
 
 Row = dict[str, Any]
 Rows = list[Row]
@@ -30,30 +29,29 @@ def write_table(path: Path, rows: Rows) -> None:
         print("  " + "  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
 
 
-def read_table(path: Path) -> Rows:
-    """All cells are text."""
-    text = path.read_text()
-    lines = list(csv.reader(text.splitlines()))
-    if not text.endswith("\n") or len(lines) < 2 or any(len(line) != len(lines[0]) for line in lines):
-        raise ConfigError(f"{path}: half-written or edited; remove it to make it again")
-    return [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
-
-
 def solved_row(job: Job, summary: dict[str, Any]) -> Row:
-    """Of a run that has a goal: how many seeds reached it, when, and how they ended."""
+    """Of a run that has a goal: how many seeds reached it, when, and how they ended. A seed that never did took longer
+    than any other, so where half of them did not there is no median."""
     seeds = summary["seeds"]
-    solved = sorted(s["env_steps_to_success"] for s in seeds if s["env_steps_to_success"] is not None)
+    needed = steps_to_success(summary)
+    median, most = np.median(needed), needed.max()
     return {
         "task": job.task,
         "run": job.label,
         "env_steps": seeds[0]["env_steps"],
-        "solved": f"{len(solved)} of {len(seeds)}",
-        "median_steps": int(np.median(solved)) if solved else "",
-        "most_steps": solved[-1] if solved else "",
+        "solved": f"{np.isfinite(needed).sum()} of {len(seeds)}",
+        "median_steps": int(median) if np.isfinite(median) else "",
+        "most_steps": int(most) if np.isfinite(most) else "",
         "final_return": round(float(np.mean([s["final_return"] for s in seeds])), 2),
         "worst_return": round(min(s["final_return"] for s in seeds), 2),
         "final_success": round(float(np.mean([s["final_success"] for s in seeds])), 3),
     }
+
+
+def steps_to_success(summary: dict[str, Any]) -> np.ndarray:
+    """Of each seed; infinite where it never came."""
+    steps = [seed["env_steps_to_success"] for seed in summary["seeds"]]
+    return np.array([np.inf if needed is None else needed for needed in steps])
 
 
 def return_row(job: Job, summary: dict[str, Any]) -> Row:

@@ -42,7 +42,7 @@ def row_of(job: Job, metrics: dict[str, list[float]], summary: dict[str, Any]) -
         "s_per_1000_steps": round(1_000 * wall / steps, 2),
         "steps_timed": int(steps),
         "compile_s": round(summary["compile_s"], 1),
-        "paper_min": PAPER_MINUTES.get(job.algo, ""),
+        "paper_min_of_a_whole_run": PAPER_MINUTES.get(job.algo, ""),
         "device": summary["device"],
         "versions": " ".join(f"{name} {version}" for name, version in summary["versions"].items()),
     }

@@ -1,8 +1,8 @@
 """Numbers that others have published, quoted: the dense tasks after 200,000 env steps.
 
 `mbbl_200k.csv` has the results table of the benchmark that the paper follows (Wang et al. 2019; model-free algorithms
-there have a million steps) and the paper's own row. They are shown beside ours and never mixed with them: other
-simulators, other settings, four seeds of which only mean and standard deviation are known.
+there have a million steps) and the paper's own row. They are quoted beside ours, and marked so: other simulators,
+other settings, four seeds of which only mean and standard deviation are known.
 """
 
 import csv
@@ -20,6 +20,7 @@ DIFFERING = (
     ("reacher", "PETS-CEM", -15.1, 1.7),
     ("swimmer-v0", "SLBO", 46.1, 18.4),
 )
+BUDGET = 200_000  # env steps of each
 PRINTED_RANKS = {PAPER: (2.4, 1.5), "SLBO": (4.0, 5.0), "PETS-CEM": (5.6, 6.0)}  # mean and median, of 11
 
 
@@ -38,3 +39,10 @@ def dense_table() -> dict[str, dict[str, Quoted]]:
         quoted = Quoted(float(row["mean"]), float(row["std"]), row["source"])
         table.setdefault(row["task"], {})[row["algorithm"]] = quoted
     return table
+
+
+def best_published(task: str) -> tuple[str, Quoted]:
+    """Of the benchmark's algorithms that learn a model."""
+    row = dense_table()[task]
+    name = max((name for name in MODEL_BASED if name in row), key=lambda name: row[name].mean)
+    return name, row[name]

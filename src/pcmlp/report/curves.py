@@ -70,12 +70,13 @@ def plot_comparison(runs: dict[str, Run]) -> Figure:
     mapped = any(run.curve("coverage") for run in runs.values())
     seen = {"coverage": _as_coverage} if mapped else {"info_gain": _as_information}
     looks = {"eval_return_mean": _as_return, "eval_success": _as_success, **seen}
-    shown = [name for name in looks if any(run.curve(name) for run in runs.values())] or ["eval_return_mean"]
+    shown = [name for name in looks if any(run.shows(name) for run in runs.values())] or ["eval_return_mean"]
     panels = _panels(len(shown))
     for axes, name in zip(panels, shown, strict=True):
         for i, (label, run) in enumerate(runs.items()):
-            curve = run.curve(name)
-            _draw_range(axes, curve.env_steps, curve, *_look(i), label)
+            if run.shows(name):
+                curve = run.curve(name)
+                _draw_range(axes, curve.env_steps, curve, *style.line(i), label)
         looks[name](axes)
     _against_env_steps(panels, [run.env_steps for run in runs.values()])
     _legend_below(_figure(panels), panels[0])
@@ -93,7 +94,7 @@ def plot_bonuses(runs: dict[str, Run]) -> Figure | None:
     for i, label in enumerate(runs):  # a run has the colour that it has in the comparison
         if label in paid:
             fold = _fold(paid[label])
-            _draw_range(axes, paid[label].iteration, paid[label], *_look(i), f"{label}: {fold}")
+            _draw_range(axes, paid[label].iteration, paid[label], *style.line(i), f"{label}: {fold}")
     _as_bonus(axes, np.concatenate([bonus.values.ravel() for bonus in paid.values()]))
     _legend_below(_figure([axes]), axes)
     without = len(runs) - len(paid)
@@ -138,10 +139,6 @@ def _draw_range(axes: Axes, x: np.ndarray, curve: Curve, colour: str, dash: str,
     axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
     marker = "o" if len(x) <= 12 else ""  # few iterations are points, and the lines between them only guide the eye
     axes.plot(x, curve.mean, dash, color=colour, linewidth=2, marker=marker, markersize=4, label=label)
-
-
-def _look(i: int) -> tuple[str, str]:
-    return style.colour(i), style.dash(i)
 
 
 def _as_return(axes: Axes) -> None:
@@ -210,9 +207,11 @@ def _what_is_seen(run: Run, returns: Curve) -> str:
 
 
 def _who_solved_it(runs: dict[str, Run]) -> str:
+    if all(run.reward_free for run in runs.values()):
+        return f"Explored with no reward: {counted(len(runs), 'run')}"
     if len(runs) > _TITLED or not any(run.has_success for run in runs.values()):
         return f"Returns of {len(runs)} runs"
-    solved = (f"{label} {run.num_solved} of {len(run.seeds)}" for label, run in runs.items())
+    solved = (f"{label} {run.num_solved} of {len(run.seeds)}" for label, run in runs.items() if run.has_success)
     return f"Seeds solved: {', '.join(solved)}"
 
 

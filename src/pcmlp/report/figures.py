@@ -20,7 +20,10 @@ from pcmlp.report.traces import plot_traces
 from pcmlp.types import ConfigError
 
 _FORMATS = ("pdf", "png")
-_SPECIAL = str.maketrans({"_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "±": r"$\pm$", "–": "--"})
+_SPECIAL = str.maketrans(
+    {letter: rf"\{letter}" for letter in "_%&#${}"}
+    | {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "±": r"$\pm$", "–": "--"}
+)
 
 
 def write_figures(runs: Sequence[Run], folder: Path) -> list[Path]:
@@ -75,7 +78,8 @@ def _plot_profiles(scores: Scores) -> Figure:
     axes = picture.subplots()
     for i, run in enumerate(profile_data(scores, {label: i for i, label in enumerate(scores)})["runs"]):
         line = run["lines"]["profile"]
-        axes.plot(line["x"], line["mean"], style.dash(i), color=style.colour(i), linewidth=2, label=run["label"])
+        colour, dash = style.line(i)
+        axes.plot(line["x"], line["mean"], dash, color=colour, linewidth=2, label=run["label"])
     axes.set(xlabel="score", ylabel="share of seeds above it", ylim=(-0.05, 1.05))
     style.clean(axes)
     axes.legend(frameon=False, fontsize=8)

@@ -11,12 +11,21 @@ from typing import Any
 import numpy as np
 
 from pcmlp.runs.episodes import Record, read
-from pcmlp.runs.folder import read_metrics
+from pcmlp.runs.folder import read_metrics, read_table
+from pcmlp.runs.resume import ENDED
+from pcmlp.runs.summary import SUCCESS
 from pcmlp.types import ConfigError
 
-_SUCCESS = 0.95  # as in summary.json
 _NEEDED = ("iteration", "seed", "env_steps", "eval_return_mean")
-_DONE = ("finished", "certified")
+_TYPES = {  # of what is read of config.json and summary.json, where it is there and not null
+    "steps": int,
+    "reward_free": bool,
+    "status": str,
+    "iterations": int,
+    "wall_s": (int, float),
+    "versions": dict,
+    "certificate": dict,
+}
 
 
 @dataclass(frozen=True)
@@ -64,7 +73,7 @@ class Run:
     @property
     def done(self) -> bool:
         """Whether it came to its end: only then are its last numbers a result."""
-        return self.status in _DONE
+        return self.status in ENDED
 
     @property
     def made_by(self) -> str:
@@ -90,14 +99,26 @@ class Run:
         return Curve(self.metrics["iteration"][defined, 0], steps[defined].mean(axis=1), values[defined])
 
     @property
+    def reward_free(self) -> bool:
+        return bool(self.config.get("reward_free"))
+
+    def shows(self, column: str) -> bool:
+        """What a policy earns at the task that explores with no reward was nobody's aim, and is not shown."""
+        return bool(self.curve(column)) and not (self.reward_free and column.startswith("eval_"))
+
+    def final(self, column: str) -> np.ndarray | None:
+        """Its last row, [seeds]; none where it is not shown, or a seed has no number at the end."""
+        return self.metrics[column][-1] if self.shows(column) and np.isfinite(self.metrics[column][-1]).all() else None
+
+    @property
     def has_success(self) -> bool:
-        """Pendulum and the regulators have no goal."""
-        return bool(self.curve("eval_success"))
+        """Pendulum and the regulators have no goal, and who explores with no reward is not after it."""
+        return self.shows("eval_success")
 
     @cached_property
     def steps_to_success(self) -> np.ndarray:
         """Of each seed; infinite where it never came."""
-        solved = self.metrics.get("eval_success", np.zeros_like(self.metrics["env_steps"])) >= _SUCCESS
+        solved = self.metrics.get("eval_success", np.zeros_like(self.metrics["env_steps"])) >= SUCCESS
         return np.where(solved, self.metrics["env_steps"], np.inf).min(axis=0, initial=np.inf)
 
     @property
@@ -114,6 +135,16 @@ class Run:
         clock = self.curve("wall_s")
         return self.summary.get("wall_s", float(clock.values[-1, 0]) if clock else None)
 
+    @cached_property
+    def reached(self) -> float | None:
+        """The share of successes at what was planned for after exploring with no reward, where it was tried."""
+        file = self.path / "places.csv"
+        rows = read_table(file) if file.exists() else []
+        try:
+            return float(np.mean([float(row["success"]) for row in rows])) if rows else None
+        except (KeyError, ValueError) as error:
+            raise ConfigError(f"{file}: has no share of successes ({error}); remove it to make it again") from error
+
     def records(self) -> list[Record]:
         """Everything that was collected, in turn."""
         return list(read(self.path / "episodes"))
@@ -127,6 +158,7 @@ class About:
     place: str  # in the paper
     shows: str
     command: str
+    scale: str  # other than full, its numbers are no results
     order: int  # on a page
     runs: tuple[Path, ...]  # those that are there; some may lie with another experiment
 
@@ -137,8 +169,11 @@ def about(folder: Path) -> About | None:
         return None
     try:
         said = _json_object(file)
+        if not all(isinstance(said[name], str) for name in ("title", "place", "shows", "command", "scale")):
+            raise ValueError("what it says is no text")
+        order = int(said.pop("order"))
         runs = tuple(path for run in said.pop("runs") if ((path := folder.parent / run) / "metrics.csv").exists())
-        return About(**said, runs=runs)
+        return About(**said, order=order, runs=runs)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{file}: cannot be read ({error}); run its experiment again") from error
 
@@ -164,6 +199,8 @@ def load(path: Path) -> Run:
         summary = _json_object(path / "summary.json") if (path / "summary.json").exists() else {}
         if not (isinstance(config["task"]["name"], str) and isinstance(config["algo"], str)):
             raise ValueError("config.json names no task and algorithm")
+        _check_types(config)
+        _check_types(summary)
         columns = {name: np.array(values) for name, values in read_metrics(path).items()}
         for name in _NEEDED:
             if name not in columns:
@@ -181,11 +218,17 @@ def load(path: Path) -> Run:
         ) from error
 
 
+def _check_types(record: dict[str, Any]) -> None:
+    for name, kind in _TYPES.items():
+        if record.get(name) is not None and not isinstance(record[name], kind):
+            raise ValueError(f"{name} is {record[name]!r}")
+
+
 def _check_version(summary: dict[str, Any]) -> None:
     """Before 1.0 a minor version may change what files mean, from then on a major one."""
     theirs = (summary.get("versions") or {}).get("pcmlp")
     ours = importlib.metadata.version("pcmlp")
-    if theirs is not None and _era(theirs) != _era(ours):
+    if theirs is not None and _era(str(theirs)) != _era(ours):
         raise ValueError(f"it was made by pcmlp {theirs}, and this is {ours}")
 
 

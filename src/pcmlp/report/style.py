@@ -1,5 +1,6 @@
 """How our pictures look: one place for colours, fonts, sizes and what a finished axis is."""
 
+import math
 import textwrap
 
 from matplotlib.axes import Axes
@@ -14,12 +15,22 @@ _GREY = "#555555"
 _LETTERS_PER_INCH = 10.5  # of a title
 
 
-def colour(i: int) -> str:
-    return COLOURS[i % len(COLOURS)]
+def pair(i: int) -> tuple[int, int]:
+    """The numbers of the colour and the dash of line i: the pairs come again after all 24."""
+    rounds = i // math.lcm(len(COLOURS), len(DASHES))
+    return i % len(COLOURS), (i + rounds) % len(DASHES)
 
 
-def dash(i: int) -> str:
-    return DASHES[i % len(DASHES)]
+def look(i: int) -> str:
+    """For the page: classes of its style sheet."""
+    colour, dash = pair(i)
+    return f"c{colour} d{dash}"
+
+
+def line(i: int) -> tuple[str, str]:
+    """For pictures: colour and dash."""
+    colour, dash = pair(i)
+    return COLOURS[colour], DASHES[dash]
 
 
 def figure(height: float) -> Figure:

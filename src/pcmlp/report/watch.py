@@ -15,7 +15,13 @@ from pcmlp.report.reading import Run, load
 from pcmlp.types import ConfigError
 
 _LOOPBACK = "127.0.0.1"
-_WATCHED = ("metrics.csv", "summary.json")
+_HTTP = 80  # the port that no browser names
+_WATCHED = (
+    "*.csv",
+    "config.json",
+    "summary.json",
+    "experiment.json",
+)  # what a page is made of; episodes come with rows
 
 
 class Watched:
@@ -63,7 +69,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         port = self.server.server_port
-        if self.headers.get("Host") not in (f"{_LOOPBACK}:{port}", f"localhost:{port}"):  # another site's name for us
+        names = (_LOOPBACK, "localhost")
+        ours = (*(f"{name}:{port}" for name in names), *(names if port == _HTTP else ()))
+        if self.headers.get("Host") not in ours:  # another site's name for us
             return self.send_error(403, "this page is for this machine alone")
         answers = {
             "/": ("text/html", self.server.watched.page),
@@ -72,7 +80,11 @@ class Handler(BaseHTTPRequestHandler):
         if self.path not in answers:
             return self.send_error(404)
         kind, answer = answers[self.path]
-        body = answer().encode()
+        try:
+            body = answer().encode()
+        except Exception as error:  # whatever it is, the next change of a file may mend it
+            line = " ".join(f"{type(error).__name__}: {error}".split())
+            return self.send_error(500, explain=f"the page cannot be made ({line})")
         self.send_response(200)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))

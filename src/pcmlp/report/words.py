@@ -10,15 +10,45 @@ from pcmlp.report.statistics import interquartile_mean
 
 _NAMED = 3  # runs in a sentence; of more, only the extremes
 _ELSEWHERE = ("algo", "seeds", "steps", "task.name")  # have a column of their own
+_STEPPING = ("workers", "timeout", "max_faults")  # of a task: how it is stepped, not what it is
+_BROKEN = "not a number at the end"
 
 
 def headline(runs: dict[str, Run]) -> str:
-    """What happened in the runs of one task, by label."""
+    """What happened in the runs of one task, by label. Only runs of the same task settings are compared."""
     if len(runs) == 1:
         return _of_one(next(iter(runs.values())))
-    task = next(iter(runs.values())).task
-    said = _who_solved(runs) if any(run.has_success for run in runs.values()) else _who_returned(runs)
+    alike: dict[str, dict[str, Run]] = {}
+    settings = _settings_of_task(list(runs.values()))
+    for (label, run), setting in zip(runs.items(), settings, strict=True):
+        alike.setdefault(setting, {})[label] = run
+    sets = sorted(alike.items(), key=lambda item: -len(item[1]))
+    return " ".join(_of_some(setting, some) for setting, some in sets)
+
+
+def _settings_of_task(runs: Sequence[Run]) -> list[str]:
+    """Of each run, those in which the runs differ."""
+    flat = [_flat({key: value for key, value in run.config["task"].items() if key not in _STEPPING}) for run in runs]
+    differ = [key for key in dict.fromkeys(key for one in flat for key in one) if len({o.get(key) for o in flat}) > 1]
+    return [" ".join(f"{key}={one[key]}" for key in differ if key in one) for one in flat]
+
+
+def _of_some(setting: str, runs: dict[str, Run]) -> str:
+    task = next(iter(runs.values())).task + (f" with {setting}" if setting else "")
+    free = {label: run for label, run in runs.items() if run.reward_free}
+    paid = {label: run for label, run in runs.items() if label not in free}
+    said = _who_solved(paid) if any(run.has_success for run in paid.values()) else _who_returned(paid)
+    said += [f"{label}, with no reward, {_explored(run)}" for label, run in free.items()]
     return f"On {task}, {'; '.join(said)}." if said else f"On {task} nothing was evaluated yet."
+
+
+def _explored(run: Run) -> str:
+    """What a run with no reward is for: where it has been, and what was reached afterwards."""
+    share = run.final("coverage")
+    seen = f"entered {share.mean():.0%} of the map" if share is not None else f"took {run.env_steps:,.0f} env steps"
+    if run.reached is None:
+        return seen
+    return f"{seen} and then reached {run.reached:.0%} of what was planned for in its model"
 
 
 def _who_solved(runs: dict[str, Run]) -> list[str]:
@@ -41,24 +71,31 @@ def _share(run: Run) -> float:
 
 
 def _who_returned(runs: dict[str, Run]) -> list[str]:
-    evaluated = [(label, run) for label, run in runs.items() if run.curve("eval_return_mean")]
-    ranked = sorted(evaluated, key=lambda item: -item[1].curve("eval_return_mean").mean[-1])
-    if len(ranked) <= _NAMED:
-        return [f"{label} ends with a return of {final_return(run)}" for label, run in ranked]
-    (best, most), (worst, least) = ranked[0], ranked[-1]
-    return [f"{best} has the highest return ({final_return(most)})", f"{worst} the lowest ({final_return(least)})"]
+    finals = {label: run.final("eval_return_mean") for label, run in runs.items()}
+    means = {label: float(final.mean()) for label, final in finals.items() if final is not None}
+    ranked = sorted(means, key=lambda label: -means[label])
+    broken = [label for label, run in runs.items() if label not in means and run.shows("eval_return_mean")]
+    said = [f"{label} ends with a return of {final_return(runs[label])}" for label in ranked]
+    if len(ranked) > _NAMED:
+        best, worst = ranked[0], ranked[-1]
+        said = [f"{best} has the highest return ({final_return(runs[best])})"]
+        said += [f"{worst} the lowest ({final_return(runs[worst])})"]
+    return [*said, f"{', '.join(broken)} ends with a return that is {_BROKEN}"] if broken else said
 
 
 def _of_one(run: Run) -> str:
     returns, bonus = run.curve("eval_return_mean"), run.curve("bonus_mean")
+    fell = bonus and bonus.below_peak() >= 1.05
+    last = f", and its bonus fell {bonus.below_peak():.3g}-fold below its peak" if fell else ""
+    if run.reward_free:
+        return f"On {run.task}, {run.algo}, with no reward, {_explored(run)}{last}."
     if not returns:
         return f"{run.algo} on {run.task}: nothing was evaluated yet."
-    said = f"the return of its {run.judged} went from {number(returns.mean[0])} to {number(returns.mean[-1])}"
-    first = f"On {run.task}, {run.algo} "
-    first += f"solved {_solved_in(run)}; " if run.has_success else f"took {run.env_steps:,.0f} env steps; "
-    if bonus and bonus.below_peak() >= 1.05:
-        said += f", and its bonus fell {bonus.below_peak():.3g}-fold below its peak"
-    return f"{first}{said}."
+    final = run.final("eval_return_mean")
+    end = _BROKEN if final is None else number(final.mean())
+    said = f"the return of its {run.judged} went from {number(returns.mean[0])} to {end}"
+    first = f"solved {_solved_in(run)}" if run.has_success else f"took {run.env_steps:,.0f} env steps"
+    return f"On {run.task}, {run.algo} {first}; {said}{last}."
 
 
 def _solved_in(run: Run) -> str:
@@ -78,19 +115,19 @@ def median_steps(run: Run) -> str:
 
 def final_return(run: Run) -> str:
     """Mean and standard deviation over seeds."""
-    returns = run.curve("eval_return_mean")
-    if not returns:
-        return "–"
-    spread = f" ± {number(returns.values[-1].std())}" if len(run.seeds) > 1 else ""
-    return number(returns.mean[-1]) + spread
+    final = run.final("eval_return_mean")
+    if final is None:
+        return _BROKEN if run.shows("eval_return_mean") else "–"
+    spread = f" ± {number(final.std())}" if len(run.seeds) > 1 else ""
+    return number(final.mean()) + spread
 
 
 def middle_return(run: Run) -> str:
     """The interquartile mean over seeds and its interval."""
-    returns = run.curve("eval_return_mean")
-    if not returns:
+    final = run.final("eval_return_mean")
+    if final is None:
         return "–"
-    value, low, high = interquartile_mean([returns.values[-1]])
+    value, low, high = interquartile_mean([final])
     return number(value) + (f" [{number(low)}, {number(high)}]" if np.isfinite(low) else "")
 
 

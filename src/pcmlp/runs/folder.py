@@ -158,6 +158,18 @@ def _number(text: str) -> float:
     return float(text) if text else math.nan
 
 
+def read_table(path: Path) -> list[dict[str, str]]:
+    """A table beside runs, whole; all cells are text."""
+    try:
+        text = path.read_text()
+        lines = list(csv.reader(text.splitlines()))
+    except (OSError, ValueError, csv.Error) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}); remove it to make it again") from error
+    if not text.endswith("\n") or any(len(line) != len(lines[0]) for line in lines):
+        raise ConfigError(f"{path}: half-written or edited; remove it to make it again")
+    return [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
+
+
 def read_config(run: Path) -> dict[str, Any]:
     return json.loads((run / "config.json").read_text())
 

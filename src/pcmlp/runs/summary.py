@@ -14,7 +14,7 @@ from pcmlp.runs.config import RunConfig
 from pcmlp.runs.folder import Row
 from pcmlp.runs.plans import imagined_steps
 
-_SUCCESS = 0.95
+SUCCESS = 0.95  # share of an evaluation's episodes from which on a seed is solved
 _PACKAGES = ("jax", "jaxlib", "equinox", "numpy", "pcmlp")
 _COMPILING = ("/jax/core/compile/jaxpr_to_mlir_module_duration", "/jax/core/compile/backend_compile_duration")
 
@@ -66,7 +66,7 @@ def summarise(
 
 def of_seed(seed: int, rows: Sequence[Row]) -> dict[str, Any]:
     last: Row = rows[-1] if rows else {}
-    solved = (row["env_steps"] for row in rows if (row["eval_success"] or 0.0) >= _SUCCESS)
+    solved = (row["env_steps"] for row in rows if (row["eval_success"] or 0.0) >= SUCCESS)
     return {
         "seed": seed,
         "env_steps": last.get("env_steps"),

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from pcmlp.report import style
 from pcmlp.report.page.sections import Group
 from pcmlp.report.reading import Curve, Run
 
-_POINTS = 200  # of a line
+POINTS = 200  # of a line
 _SEEDS = 10  # with a line of their own
 _FAR_APART = 10  # of budgets: the shorter run would be a line at the left edge
 _NARROW = 2  # runs, with which the seeds' own lines can be told apart
@@ -44,7 +45,7 @@ CHARTS = (
 
 
 def charts_of(group: Group) -> list[Chart]:
-    """Those with something to show; information stands for coverage where there is no map, returns are always there."""
+    """Those with something to show; information stands for coverage where there is no map."""
     shown = [chart for chart in CHARTS if any(_has(run, chart) for run in group.runs.values())]
     if any(chart.column == "coverage" for chart in shown):
         shown = [chart for chart in shown if chart.column != "info_gain"]
@@ -66,7 +67,7 @@ def group_data(group: Group, looks: Mapping[str, int]) -> Json:
         "runs": [
             {
                 "label": group.shown(label),
-                "look": looks[label],
+                "look": style.look(looks[label]),
                 "lines": {chart.column: _line(run, chart) for chart in charts if _has(run, chart)},
             }
             for label, run in group.runs.items()
@@ -75,8 +76,7 @@ def group_data(group: Group, looks: Mapping[str, int]) -> Json:
 
 
 def _has(run: Run, chart: Chart) -> bool:
-    curve = run.curve(chart.column)
-    return bool(curve) and (chart.scale != "log" or bool((curve.values > 0).any()))
+    return run.shows(chart.column) and (chart.scale != "log" or bool((run.curve(chart.column).values > 0).any()))
 
 
 def _line(run: Run, chart: Chart) -> Json:
@@ -103,7 +103,7 @@ def _x(curve: Curve, chart: Chart) -> np.ndarray:
 
 def _some(count: int) -> np.ndarray:
     """Evenly, with the first and the last."""
-    return np.unique(np.linspace(0, count - 1, min(count, _POINTS)).round().astype(int))
+    return np.unique(np.linspace(0, count - 1, min(count, POINTS)).round().astype(int))
 
 
 def rounded(values: np.ndarray) -> list[float]:

@@ -20,10 +20,10 @@ from pcmlp.report.coverage import plot_coverage
 from pcmlp.report.curves import plot_comparison, plot_returns
 from pcmlp.report.maps import plot_visits
 from pcmlp.report.page import controls
-from pcmlp.report.page.charts import Chart, charts_of, group_data
+from pcmlp.report.page.charts import POINTS, Chart, charts_of, group_data
 from pcmlp.report.page.dense import dense_tables
 from pcmlp.report.page.maps import map_of, shares_data
-from pcmlp.report.page.scores import Scores, profile_data, scores_of, scores_table
+from pcmlp.report.page.scores import Scores, left_out, profile_data, scores_of, scores_table, shorter
 from pcmlp.report.page.sections import Group, Section, arrange
 from pcmlp.report.page.tables import runs_table, written_table
 from pcmlp.report.reading import Run, counted
@@ -34,13 +34,19 @@ _NOTE = (
     "A line is the mean over seeds and its band their range. Returns in tables are those of the evaluated policy at "
     "the end, mean ± standard deviation over seeds; beside it the mean of the middle half of the seeds with its 95 % "
     "bootstrap interval. A seed is solved from its first evaluation with success in at least 95 % of the episodes. "
-    "What is unfinished is labelled so, and is in no statistic."
+    f"Of more than {POINTS} iterations a line has {POINTS} points, the first and the last among them. "
+    "What is unfinished is labelled so: its numbers are of what it has written, and it takes no rank, no score and no "
+    "bold face."
 )
 _SCORE_NOTE = (
     "A score is the share of successful episodes at the end where a task has a goal, and elsewhere the return with 0 "
-    "for random play and 1 for the best published model-based algorithm. Runs that have not finished all of these "
-    "tasks are left out, and so are other tasks. The interval, 95 %, is of a stratified bootstrap: seeds are drawn "
-    "anew within each task."
+    "for random play and 1 for the best published model-based algorithm. The interval, 95 %, is of a stratified "
+    "bootstrap: seeds are drawn anew within each task."
+)
+
+_SMALL = (
+    '\n<p class="banner">At scale {scale}: fewer seeds, steps or runs than the experiment has, and smaller settings. '
+    "These numbers are no results.</p>"
 )
 
 
@@ -74,12 +80,13 @@ class Page:
         )
 
     def scores(self, section: Section, scores: Scores, looks: dict[str, int]) -> str:
-        key = _key(section, "all tasks")
+        key = _key(section, "shared tasks")
+        note = f"{_SCORE_NOTE} {left_out(section, scores)} {shorter(section, scores)}"
         data = self.groups[key] = profile_data(scores, looks)
         chart = controls.chart(Chart("profile", "Performance profile", "share of seeds above a score", against="score"))
         return (
-            f'<section data-group="{escape(key)}">\n<h3 id="{_anchor(key)}">All tasks together</h3>\n'
-            f'{scores_table(scores)}\n<p class="note">{_SCORE_NOTE}</p>\n{controls.switches(key, data)}\n'
+            f'<section data-group="{escape(key)}">\n<h3 id="{_anchor(key)}">Tasks that these runs share</h3>\n'
+            f'{scores_table(scores)}\n<p class="note">{escape(note)}</p>\n{controls.switches(key, data)}\n'
             f'<div class="charts">{chart}</div>\n</section>'
         )
 
@@ -108,7 +115,7 @@ class Page:
         if not self.static:
             return ""
         one = next(iter(group.runs.values())) if len(group.runs) == 1 else None
-        drawn = {"learning curves": plot_returns(one) if one else plot_comparison(group.runs)}
+        drawn = {"learning curves": plot_returns(one) if one and not one.reward_free else plot_comparison(group.runs)}
         for label, run in group.runs.items() if len(group.runs) <= _OPEN else ():
             drawn |= {f"where {label} has been": plot_coverage(run), f"what {label} has tried": plot_visits(run)}
         images = "\n".join(_image(picture, name) for name, picture in drawn.items() if picture is not None)
@@ -182,7 +189,8 @@ def _section_head(section: Section) -> str:
         return head
     shows = section.about.shows
     said = f"{shows[:1].upper()}{shows[1:]} ({section.about.place})."
-    return f'{head}\n<p class="note">{escape(said)} <code>{escape(section.about.command)}</code></p>'
+    small = _SMALL.format(scale=escape(section.about.scale)) if section.about.scale != "full" else ""
+    return f'{head}\n<p class="note">{escape(said)} <code>{escape(section.about.command)}</code></p>{small}'
 
 
 def _image(picture: Figure, name: str) -> str:

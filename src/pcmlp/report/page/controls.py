@@ -8,15 +8,13 @@ from html import escape
 from typing import Any
 
 from pcmlp.report.page.charts import Chart
-from pcmlp.report.style import COLOURS, DASHES
 
 
 def switches(key: str, data: dict[str, Any], legend: str = "Runs") -> str:
     """One for each line of the charts."""
     labels = []
     for i, run in enumerate(data["runs"]):
-        look = f"c{run['look'] % len(COLOURS)} d{run['look'] % len(DASHES)}"
-        line = f'<path class="mean {look}" d="M0 5H30"/>'
+        line = f'<path class="mean {run["look"]}" d="M0 5H30"/>'
         swatch = f'<svg class="swatch" viewBox="0 0 30 10" aria-hidden="true">{line}</svg>'
         own = escape(f"{key}/{run['label'].split(' (')[0]}")
         labels.append(

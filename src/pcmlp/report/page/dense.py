@@ -1,32 +1,37 @@
 """The dense tasks beside what others have published, and the ranks that follow (paper: section 7.2, both tables).
 
-What is published is quoted and marked so. A run that is unfinished is shown with the steps it has had, is never the
-best, and takes no rank.
+What is published is quoted and marked so. A run that is unfinished, or has episodes of another length, is shown with the
+steps it has had, is never the best, and takes no rank. One that had fewer steps than what is published says so.
 """
 
 from collections.abc import Sequence
 from html import escape
 
-from pcmlp.published import DIFFERING, MODEL_BASED, PAPER, PRINTED_RANKS, Quoted, dense_table
+import numpy as np
+
+from pcmlp.published import BUDGET, DIFFERING, MODEL_BASED, PAPER, PRINTED_RANKS, Quoted, best_published, dense_table
 from pcmlp.report.page.sections import Group, Section
 from pcmlp.report.page.tables import Cell, Row, table
 from pcmlp.report.reading import Run
 from pcmlp.report.statistics import Rank, ranks
+from pcmlp.report.words import final_return
+from pcmlp.tasks import TASKS
 
 _QUOTED = ("PETS-CEM", "SLBO", "TRPO")  # the columns of the paper's table
 _BEST = "best model-based of the benchmark"
 _QUOTING = (
     "The best of a row is bold. Columns on tinted ground are quoted: the paper and the benchmark it follows "
     "(Wang et al. 2019), four seeds each, 200,000 env steps; TRPO, which has no model, had a million there. "
-    "Other simulators and settings than ours, so they are beside our numbers and in no statistic with them."
+    "They are of other simulators and settings than ours: bold face, ranks and the 1 of a score compare with them all "
+    "the same; means and intervals are of our seeds alone. What is unfinished, has episodes of another length or no "
+    "number at the end is never bold and takes no rank and no score."
 )
-_BUDGET = 200_000  # env steps of what is published
 
 
 def dense_groups(section: Section) -> list[Group]:
     """Those of its tasks that have published numbers, and a run of ours that was evaluated."""
     known = [group for group in section.groups if group.task in dense_table()]
-    return [group for group in known if any(run.curve("eval_return_mean") for run in group.runs.values())]
+    return [group for group in known if any(run.shows("eval_return_mean") for run in group.runs.values())]
 
 
 def dense_tables(section: Section) -> str:
@@ -37,17 +42,21 @@ def dense_tables(section: Section) -> str:
     return f'{_returns(section, groups)}\n<p class="note">{_QUOTING}</p>\n{several}'
 
 
-def final(run: Run) -> tuple[float, float] | None:
-    """Mean and standard deviation over seeds at the end."""
-    returns = run.curve("eval_return_mean")
-    return (float(returns.mean[-1]), float(returns.values[-1].std())) if returns else None
+def comparable(run: Run) -> bool:
+    """With what is published: of such a task with episodes as long, at its end, in no more steps."""
+    return (
+        run.task in dense_table()
+        and run.config["task"].get("horizon") == TASKS[run.task].horizon
+        and run.env_steps <= 1.01 * BUDGET  # the last episode may go on a little
+        and run.done
+        and run.final("eval_return_mean") is not None
+    )
 
 
-def best_published(task: str) -> tuple[str, Quoted]:
-    """Of the benchmark's algorithms that learn a model."""
-    row = dense_table()[task]
-    name = max((name for name in MODEL_BASED if name in row), key=lambda name: row[name].mean)
-    return name, row[name]
+def compared(group: Group) -> dict[str, np.ndarray]:
+    """The final returns of its runs that can be, [seeds], by label."""
+    finals = {label: run.final("eval_return_mean") for label, run in group.runs.items() if comparable(run)}
+    return {label: returns for label, returns in finals.items() if returns is not None}
 
 
 def dense_rows(section: Section, groups: Sequence[Group]) -> list[Row]:
@@ -55,7 +64,7 @@ def dense_rows(section: Section, groups: Sequence[Group]) -> list[Row]:
     rows: list[Row] = []
     for group in groups:
         published = dense_table()[group.task]
-        means = [pair[0] for run in group.done.values() if (pair := final(run))]
+        means = [float(returns.mean()) for returns in compared(group).values()]
         quoted = [published[name].mean for name in (*_QUOTED, *MODEL_BASED, PAPER) if name in published]
         most = max(quoted + means)
         row: Row = {"task": group.task}
@@ -74,20 +83,28 @@ def _labels(section: Section, groups: Sequence[Group]) -> list[str]:
 
 def _returns(section: Section, groups: Sequence[Group]) -> str:
     above = [("", 1), ("ours, measured here", len(_labels(section, groups))), ("published, quoted", 2 + len(_QUOTED))]
-    caption = "Return after 200,000 env steps, mean ± standard deviation over seeds"
+    caption = (
+        "Return at the end, after 200,000 env steps where no others are named: mean ± standard deviation over seeds"
+    )
     return table(dense_rows(section, groups), caption, above)
 
 
 def _ours(group: Group, label: str, most: float) -> Cell:
     run = group.runs.get(label)
-    measured = final(run) if run else None
-    if run is None or measured is None:
+    if run is None:
         return Cell("–", "quiet")
-    text = f"{measured[0]:,.1f} ± {measured[1]:,.1f}"
+    returns = run.final("eval_return_mean")
+    text = final_return(run) if returns is None else f"{returns.mean():,.1f} ± {returns.std():,.1f}"
     if not run.done:
         return Cell(text, "quiet", f"{run.status}: {run.env_steps:,.0f} of {run.config.get('steps', 0):,} steps")
-    other = "" if run.env_steps >= _BUDGET else f"{run.env_steps:,.0f} steps"
-    return Cell(text, "best" if measured[0] >= most else "", other)
+    if not comparable(run):
+        length = f"episodes of {run.config['task'].get('horizon')} steps, "
+        return Cell(text, "quiet", f"not compared: {length}{run.env_steps:,.0f} env steps")
+    return Cell(text, "best" if returns is not None and returns.mean() >= most else "", other_steps(run))
+
+
+def other_steps(run: Run) -> str:
+    return "" if run.env_steps >= BUDGET else f"{run.env_steps:,.0f} env steps"
 
 
 def _quote(quoted: Quoted, most: float, whose: str = "") -> Cell:
@@ -126,27 +143,31 @@ def _ranks(section: Section, groups: Sequence[Group]) -> str:
     medians = max(abs(recomputed[name].median - printed[1]) for name, printed in PRINTED_RANKS.items())
     said = (
         "Ranks are by mean return, from 1 to 11 among the ten algorithms of the benchmark that learn a model; one that "
-        "has no number on a task is last there. A row of ours takes the paper's place, on the tasks it has finished, "
-        "if these are two or more. Recomputed from the published means, the paper's ranks are nearly those it prints: "
+        "has no number on a task is last there. A row of ours takes the paper's place, on the tasks it can be compared "
+        "on, if these are two or more; where it had fewer than 200,000 env steps they are named. Recomputed from the "
+        "published means, the paper's ranks are nearly those it prints: "
         f"the mean ranks differ by at most {means:.1f}, the medians by at most {medians:.1f}."
     )
     return f'{table(rows, "Ranks among model-based algorithms")}\n<p class="note">{escape(said)}</p>'
 
 
 def _our_ranks(label: str, groups: Sequence[Group]) -> Row | None:
-    finals = {group.task: final(group.done[label]) for group in groups if label in group.done}
-    theirs = {task: dense_table()[task] for task, pair in finals.items() if pair}
-    if len(theirs) < 2:
+    finals = {group.task: returns for group in groups if (returns := compared(group).get(label)) is not None}
+    if len(finals) < 2:
         return None
+    theirs = {task: dense_table()[task] for task in finals}
     ours = {
-        task: {**row, PAPER: Quoted(pair[0], pair[1], "here")} for task, row in theirs.items() if (pair := finals[task])
+        task: {**row, PAPER: Quoted(float(finals[task].mean()), float(finals[task].std()), "here")}
+        for task, row in theirs.items()
     }
     found, paper = _ranked(ours)[PAPER], _ranked(theirs)[PAPER]
+    short = {group.task: other_steps(group.runs[label]) for group in groups if group.task in finals}
+    named = [task + (f" ({steps})" if steps else "") for task, steps in short.items()]
     return {
         "algorithm": f"ours: {label}",
         "mean rank": f"{found.mean:.1f}",
         "median rank": f"{found.median:.1f}",
-        "over": f"{len(theirs)} tasks: {', '.join(theirs)}; the paper's on these: {paper.mean:.1f}",
+        "over": f"{len(theirs)} tasks: {', '.join(named)}; the paper's on these: {paper.mean:.1f}",
         "printed in the paper": "–",
     }
 

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pcmlp.report import style
 from pcmlp.report.coverage import VIEWS, View, cells, covered, plain_view, visits_by_policy
 from pcmlp.report.page.charts import rounded
 from pcmlp.report.reading import Run
@@ -48,8 +49,8 @@ def shares_data(found: Json) -> Json:
         "seeds": False,
         "charts": {"shares": {"title": "Entered", "scale": "share", "against": "policy"}},
         "runs": [
-            {"label": label, "look": look, "lines": {"shares": line(name)}}
-            for look, (name, label) in enumerate(labels.items())
+            {"label": label, "look": style.look(i), "lines": {"shares": line(name)}}
+            for i, (name, label) in enumerate(labels.items())
         ],
     }
 

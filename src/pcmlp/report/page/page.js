@@ -1,7 +1,7 @@
 "use strict";
 // Draws the charts and maps from the page's JSON; nothing is fetched.
 (() => {
-  const COLOURS = 6, DASHES = 4, FEW = 12, HEIGHT = 250;
+  const FEW = 12, HEIGHT = 250;
   let data = {};
 
   // ---- small things
@@ -12,7 +12,6 @@
     if (parent) parent.append(element);
     return element;
   };
-  const look = (i) => `c${i % COLOURS} d${i % DASHES}`;
   const shown = (x) => {
     if (x === 0) return "0";
     const size = Math.abs(x);
@@ -103,7 +102,7 @@
     const against = { env_steps: "environment steps per seed", iteration: "iteration", score: "score", policy: "policy n of the cover" }[spec.against];
     make("text", { x: (left + right) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, svg, against);
     for (const l of lines) {
-      const style = look(l.run.look), g = make("g", { "data-label": l.run.label }, svg);
+      const style = l.run.look, g = make("g", { "data-label": l.run.label }, svg);
       if (l.low && l.x.length > 1 && options.band !== false) make("path", { class: `band ${style}`, d: `${path(x, held, l.x, l.high)}L${path(x, held, [...l.x].reverse(), [...l.low].reverse()).slice(1)}Z` }, g);
       if (options.seeds) for (const seed of l.seeds || []) make("path", { class: `seed ${style}`, d: path(x, held, l.x, seed) }, g);
       if (options.explore && l.explore) make("path", { class: `explore ${style}`, d: path(x, held, l.explore_x, l.explore) }, g);
@@ -129,7 +128,7 @@
       for (const [l, k] of rows.sort(([a, i], [b, j]) => b.mean[j] - a.mean[i])) {
         const row = document.createElement("div"), name = document.createElement("span"), value = document.createElement("span");
         const swatch = make("svg", { class: "swatch", viewBox: "0 0 30 10" }, row);
-        make("path", { class: `mean ${look(l.run.look)}`, d: "M0 5H30" }, swatch);
+        make("path", { class: `mean ${l.run.look}`, d: "M0 5H30" }, swatch);
         name.textContent = l.run.label;
         value.textContent = said(l.mean[k]) + (l.seeds && rows.length <= 6 ? ` (${said(l.low[k])} to ${said(l.high[k])})` : "");
         row.append(name, value); tip.append(row);

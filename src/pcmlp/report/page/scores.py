@@ -3,9 +3,9 @@
     score = the share of successful episodes at the end, where a task has a goal
           = 0 for random play and 1 for the best published model-based algorithm, where a task has published returns
 
-A task with neither is in no score, and a run that is unfinished in none either. Runs are compared over the same tasks:
-those of some run that most scores are of, and the runs that have all of them. What is of one task alone is with that
-task.
+A task with neither is in no score, and neither is a run that is unfinished, has no number at its end, or explored with no
+reward. Runs are compared over the same tasks: those of some run that most scores are of, and the runs that have all of
+them. What is of one task alone is with that task.
 """
 
 from collections.abc import Mapping
@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from pcmlp.published import dense_table
+from pcmlp.published import best_published, dense_table
+from pcmlp.report import style
 from pcmlp.report.page.charts import rounded
-from pcmlp.report.page.dense import best_published
+from pcmlp.report.page.dense import comparable, other_steps
 from pcmlp.report.page.sections import Group, Section
 from pcmlp.report.page.tables import Cell, Row, table
 from pcmlp.report.reading import Run
@@ -51,13 +52,14 @@ def _count(scores: Scores) -> int:
 
 
 def _scores(group: Group, run: Run) -> np.ndarray | None:
-    success, returns = run.curve("eval_success"), run.curve("eval_return_mean")
-    if success:
-        return success.values[-1]
-    if returns and group.task in dense_table():
-        random = dense_table()[group.task]["Random"].mean
-        return normalised(returns.values[-1], random, best_published(group.task)[1].mean)
-    return None
+    returns = run.final("eval_return_mean")
+    if returns is None:
+        return None
+    if run.has_success:
+        return run.final("eval_success")
+    if not comparable(run):
+        return None
+    return normalised(returns, dense_table()[group.task]["Random"].mean, best_published(group.task)[1].mean)
 
 
 def scores_table(scores: Scores) -> str:
@@ -66,6 +68,29 @@ def scores_table(scores: Scores) -> str:
 
 def tasks_of(scores: Scores) -> list[str]:
     return list(next(iter(scores.values())))
+
+
+def left_out(section: Section, scores: Scores) -> str:
+    """The tasks and runs of a section that its scores are not over."""
+    kept = tasks_of(scores)
+    without = {
+        "tasks": [group.task for group in section.groups if group.task not in kept],
+        "runs": [label for label in section.labels if label not in scores],
+    }
+    named = [f"the {what} {', '.join(names)}" for what, names in without.items() if names]
+    return f"Left out: {'; '.join(named)}." if named else ""
+
+
+def shorter(section: Section, scores: Scores) -> str:
+    """Who has fewer steps than what is published on a task that is scored by it."""
+    steps = {
+        f"{label} on {group.task}": other_steps(group.runs[label])
+        for group in section.groups
+        for label in scores
+        if group.task in dense_table() and group.task in scores[label]
+    }
+    named = [f"{which} ({count})" for which, count in steps.items() if count]
+    return f"Shorter than what is published: {', '.join(named)}." if named else ""
 
 
 def scores_rows(scores: Scores) -> list[Row]:
@@ -108,7 +133,11 @@ def profile_data(scores: Scores, looks: Mapping[str, int]) -> dict[str, Any]:
         "seeds": False,
         "charts": {"profile": chart},
         "runs": [
-            {"label": label, "look": looks[label], "lines": {"profile": {"x": rounded(thresholds), "mean": shares}}}
+            {
+                "label": label,
+                "look": style.look(looks[label]),
+                "lines": {"profile": {"x": rounded(thresholds), "mean": shares}},
+            }
             for label, shares in lines.items()
         ],
     }

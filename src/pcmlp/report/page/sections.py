@@ -4,7 +4,6 @@ Folders that are EXPERIMENT/TASK/RUN are told apart by their experiment; all oth
 experiment says of itself in `experiment.json` is shown with it, and the runs that it has from other experiments.
 """
 
-import csv
 import os
 import re
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pcmlp.report.reading import About, Run, about
-from pcmlp.types import ConfigError
+from pcmlp.runs.folder import read_table
 
 _OURS = "pcmlp"  # comes first, in every list
 
@@ -105,17 +104,5 @@ def _ours_first(runs: dict[str, Run]) -> dict[str, Run]:
 
 def _tables(folder: Path) -> dict[str, list[dict[str, str]]]:
     """A file with a header and nothing else has nothing to show."""
-    read = {path.name: _table(path) for path in sorted(folder.glob("*.csv"))}
+    read = {path.name: read_table(path) for path in sorted(folder.glob("*.csv"))}
     return {name: rows for name, rows in read.items() if rows}
-
-
-def _table(path: Path) -> list[dict[str, str]]:
-    try:
-        names, *rows = csv.reader(path.read_text().splitlines() or [""])
-    except (OSError, ValueError, csv.Error) as error:
-        raise ConfigError(f"{path}: cannot be read ({error}); run its experiment again") from error
-    for i, row in enumerate(rows):
-        if len(row) != len(names):
-            short = f"row {i + 1} has {len(row)} of {len(names)} columns"
-            raise ConfigError(f"{path}: is half-written ({short}); run its experiment again")
-    return [dict(zip(names, row, strict=True)) for row in rows]

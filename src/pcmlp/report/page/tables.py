@@ -4,12 +4,14 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NamedTuple
 
+import numpy as np
+
 from pcmlp.report.page.sections import Group
-from pcmlp.report.reading import number
+from pcmlp.report.reading import Run, number
 from pcmlp.report.words import differing, final_return, median_steps, middle_return
 
 _CERTIFICATES = {"bound": "a bound", "estimate": "an estimate", "heuristic": "a heuristic"}
-_NOTHING = ("–", "no goal")  # a column of nothing else is left out
+_NOTHING = ("–", "no goal", "no reward")  # a column of nothing else is left out
 _LONG = 12  # rows; more are folded away
 
 
@@ -52,14 +54,15 @@ def runs_table(group: Group) -> str:
     rows: list[Row] = []
     for (label, run), settings in zip(group.runs.items(), differing(list(group.runs.values())), strict=True):
         quiet = "" if run.done else "quiet"
-        goal = run.has_success
         row = {
             "run": group.shown(label),
             "algorithm": run.algo,
             "settings that differ": settings or "–",
             "env steps": f"{run.env_steps:,.0f}",
-            "seeds solved": f"{run.num_solved} of {len(run.seeds)}" if goal else "no goal",
-            "median env steps to success": median_steps(run) if goal else "–",
+            "map entered": _share(run.final("coverage")),
+            "planned for and reached": _share(run.reached),
+            "seeds solved": _solved(run),
+            "median env steps to success": median_steps(run) if run.has_success else "–",
             "final return": final_return(run),
             "interquartile mean": middle_return(run),
             "certificate": _certificate(group, label),
@@ -68,6 +71,17 @@ def runs_table(group: Group) -> str:
         rows.append({name: Cell(text, quiet) for name, text in row.items()})
     said = [name for name in rows[0] if any(row[name][0] not in _NOTHING for row in rows)]
     return table([{name: row[name] for name in said} for row in rows], f"Runs of {group.task}")
+
+
+def _solved(run: Run) -> str:
+    if run.reward_free:
+        return "no reward"
+    return f"{run.num_solved} of {len(run.seeds)}" if run.has_success else "no goal"
+
+
+def _share(shares: np.ndarray | float | None) -> str:
+    """The mean over seeds."""
+    return "–" if shares is None else f"{np.mean(shares):.0%}"
 
 
 def _certificate(group: Group, label: str) -> str:

@@ -26,16 +26,21 @@
     if (focused) every("[data-key]").find((element) => element.dataset.key === focused)?.focus({ preventScroll: true });
     scrollTo({ top: scroll, behavior: "instant" });
   }
+  async function asked(path) {
+    const answer = await fetch(path);
+    if (!answer.ok) throw new Error("cannot make the page at the moment");
+    return answer.text();
+  }
   async function look() {
     try {
-      const version = await (await fetch("version")).text(), changed = Number(version.split("-")[0]);
+      const version = await asked("version"), changed = Number(version.split("-")[0]);
       if (version !== root.dataset.watch) {
-        renew(await (await fetch("./")).text());
+        renew(await asked("./"));
         root.dataset.watch = version;
       }
       live.textContent = `live; ${changed ? `last change ${new Date(changed).toLocaleTimeString()}` : "nothing is written yet"}`;
-    } catch {
-      live.textContent = "pcmlp watch has stopped; this is the last it has shown";
+    } catch (error) {
+      live.textContent = `pcmlp watch ${error instanceof TypeError ? "has stopped" : error.message}; this is the last it has shown`;
     }
     setTimeout(look, 2000);
   }
