@@ -8,7 +8,6 @@ from pcmlp.experiments import ablation, controlled, demo, dense, held_out, spars
 from pcmlp.experiments.experiment import Done
 from pcmlp.experiments.scales import FULL
 from pcmlp.experiments.tables import slope, solved_row, write_table
-from pcmlp.published import PAPER
 from pcmlp.runs.config import to_json
 from pcmlp.runs.folder import RunFolder
 from pcmlp.tasks.mujoco.ant_umaze import ant_umaze_map
@@ -30,7 +29,9 @@ def test_slope_of_a_power_law():
 def test_rows_of_runs_with_a_goal():
     row = solved_row(sparse.job("mountain-car", "pcmlp"), {"seeds": [SOLVED, NEVER]})
     assert (row["task"], row["run"], row["solved"]) == ("mountain-car", "pcmlp", "1 of 2")
-    assert (row["median_steps"], row["most_steps"], row["final_return"]) == (400, 400, 46.0)
+    assert (row["median_steps"], row["most_steps"], row["final_return"]) == ("", "", 46.0)  # one took for ever
+    most = solved_row(sparse.job("mountain-car", "pcmlp"), {"seeds": [SOLVED, SOLVED, NEVER]})
+    assert (most["median_steps"], most["most_steps"]) == (400, "")
     assert solved_row(sparse.job("acrobot", "no-bonus"), {"seeds": [NEVER]})["median_steps"] == ""
 
 
@@ -43,7 +44,7 @@ def test_sparse_has_every_algorithm_and_its_controls_differ_in_one_setting():
         assert set(jobs[f"{task}/covariance-off"].settings) - ours == {"covariance=off"}
 
 
-def test_the_dense_table_has_what_was_published_and_ranks():
+def test_the_dense_table_has_what_was_published():
     first = [job.name for job in dense.jobs()][:4]
     assert first == [f"{task}/pcmlp" for task in ("half-cheetah", "slim-humanoid-et", "hopper-et", "walker2d-et")]
     summary = {"seeds": [{"final_return": x, "env_steps": 9} for x in (1.0, 3.0)], **MACHINE}
@@ -52,11 +53,6 @@ def test_the_dense_table_has_what_was_published_and_ranks():
     assert row["paper"] == 1583.1
     assert row["paper"] < row["best_of_benchmark"]
     assert dense.row_of(dense.job("gym:Pusher-v5/pcmlp"), summary)["paper"] == ""
-    ranked = dense.rank_rows({"half-cheetah": 1e6, "ant": -1e6, "gym:Pusher-v5": 0.0})
-    of = {row["algorithm"]: row for row in ranked}
-    assert of[dense.OURS]["tasks"] == 2
-    assert of[dense.OURS]["mean_rank"] == (1 + len(of)) / 2  # first and last
-    assert PAPER in of
 
 
 def test_the_ablation_says_which_bonus_a_run_had():

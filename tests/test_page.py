@@ -2,58 +2,30 @@
 
 import json
 import re
-from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
-from written_runs import write_run
+from written_runs import Page, write_run
 
-from pcmlp.cli import main
-from pcmlp.experiments import dense, sparse
+from pcmlp.experiments import sparse
 from pcmlp.experiments.experiment import describe
-from pcmlp.published import DIFFERING, dense_table
+from pcmlp.experiments.scales import FULL, SMOKE
+from pcmlp.report import reading, style
 from pcmlp.report.html import read_runs, report
 from pcmlp.report.page.charts import charts_of, group_data
-from pcmlp.report.page.dense import best_published, dense_tables
+from pcmlp.report.page.compose import compose
 from pcmlp.report.page.maps import map_of, shares_data
-from pcmlp.report.page.scores import profile_data, scores_of, scores_table
+from pcmlp.report.page.scores import scores_of
 from pcmlp.report.page.sections import arrange
+from pcmlp.report.page.tables import runs_table
 from pcmlp.report.reading import find_runs, load
+from pcmlp.report.words import headline
 from pcmlp.types import ConfigError
-
-
-class Page(HTMLParser):
-    """What a page shows, and what it would fetch."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.links, self.words, self.inside = [], [], "", []
-        self.feed(text)
-        self.words = " ".join(self.words.split())
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.inside.append(tag)
-        self.links += [value for name, value in attrs if name in ("src", "href")]
-
-    def handle_endtag(self, tag):
-        if tag in self.inside:
-            del self.inside[len(self.inside) - 1 - self.inside[::-1].index(tag) :]
-
-    def handle_data(self, data):
-        if not {"script", "style"} & set(self.inside):
-            self.words += data
 
 
 def data_of(file):
     return json.loads(re.search(r'id="data">(.*?)</script>', file.read_text(), re.DOTALL)[1])
-
-
-def returning(path, *returns, task, done=True):
-    """A run whose last evaluation is of these returns, a seed each."""
-    run = load(write_run(path, 2, task=task, goal=False, summary=done))
-    run.metrics["eval_return_mean"][-1] = returns
-    return run
 
 
 def test_a_report_is_one_file_that_shows_everything(tmp_path):
@@ -101,7 +73,7 @@ def test_experiments_are_sections_and_other_folders_are_not(tmp_path):
     for name in ("sparse/somewhere/pcmlp", "sparse/somewhere/random", "dense/gym-X-v1/pcmlp"):
         write_run(tmp_path / name, 1, task="gym:X-v1" if "gym" in name else "somewhere")
     (tmp_path / "sparse/table.csv").write_text("who,steps\nus,1234567\n")
-    describe(sparse.EXPERIMENT, tmp_path / "sparse")
+    describe(sparse.EXPERIMENT, FULL, tmp_path / "sparse")
     sections = arrange(read_runs([tmp_path]))
     assert [(section.title, section.labels) for section in sections] == [
         ("Sparse rewards", ["pcmlp", "random"]),
@@ -109,11 +81,16 @@ def test_experiments_are_sections_and_other_folders_are_not(tmp_path):
     ]
     page = Page(report([tmp_path]).read_text())
     assert "pcmlp paper sparse" in page.words
+    assert "--scale" not in page.words
     assert "1,234,567" in page.words
+    describe(sparse.EXPERIMENT, SMOKE, tmp_path / "sparse")
+    small = Page(report([tmp_path]).read_text())
+    assert "pcmlp paper sparse --scale smoke At scale smoke" in small.words
+    assert "These numbers are no results." in small.words
     (alone,) = arrange(read_runs([write_run(tmp_path / "mine/somewhere/run", 1)]))
     assert alone.name == ""  # no experiment of ours
     (tmp_path / "sparse/table.csv").write_text("who,steps\nus,12\nthem\n")
-    with pytest.raises(ConfigError, match="half-written .row 2 has 1 of 2"):
+    with pytest.raises(ConfigError, match="table.csv: half-written or edited; remove it to make it again"):
         report([tmp_path])
 
 
@@ -121,15 +98,18 @@ def test_an_experiment_shows_the_runs_that_it_has_from_another(tmp_path):
     for label in ("pcmlp", "random"):
         write_run(tmp_path / f"sparse/somewhere/{label}", 1)
     said = {"title": "It vanishes", "place": "section 7.5", "shows": "how", "command": "pcmlp paper it", "order": 4}
+    said["scale"] = "full"
     (tmp_path / "it").mkdir()
     file = tmp_path / "it/experiment.json"
     file.write_text(json.dumps({**said, "runs": ["sparse/somewhere/pcmlp", "sparse/nowhere/pcmlp"]}))
     for given in (tmp_path, tmp_path / "it"):
         shown = {section.title: section.labels for section in arrange(read_runs([given]))}
         assert shown["It vanishes"] == ["pcmlp"]
-    file.write_text('{"title": "It')
-    with pytest.raises(ConfigError, match="experiment.json: cannot be read"):
-        report([tmp_path])
+    edited = ({**said, "runs": [], "scale": 3}, {**said, "runs": [], "order": "first"}, {**said, "runs": [3]})
+    for text in ('{"title": "It', *map(json.dumps, edited)):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match="experiment.json: cannot be read"):
+            report([tmp_path])
 
 
 def test_lines_are_means_and_ranges_over_seeds_and_some_points(tmp_path):
@@ -139,7 +119,7 @@ def test_lines_are_means_and_ranges_over_seeds_and_some_points(tmp_path):
     data = group_data(section.groups[0], {"run": 3})
     (only,) = data["runs"]
     line = only["lines"]["eval_return_mean"]
-    assert (only["label"], only["look"], data["seeds"], data["stretched"]) == ("run", 3, True, False)
+    assert (only["label"], only["look"], data["seeds"], data["stretched"]) == ("run", "c3 d3", True, False)
     assert len(line["x"]) == 200
     assert (line["x"][0], line["x"][-1]) == (2.0, 1502.0)  # the first and the last
     assert [line[name][-1] for name in ("low", "mean", "high")] == [30.0, 31.0, 32.0]
@@ -178,69 +158,49 @@ def set_of(policies):
     return {tuple(points[i : i + 2]) for points in policies for i in range(0, len(points), 2)}
 
 
-def test_the_best_of_a_dense_row_is_bold_and_what_is_unfinished_never(tmp_path):
-    runs = [
-        returning(tmp_path / "dense/half-cheetah/pcmlp", 9_000.0, 9_200.0, task="half-cheetah"),
-        returning(tmp_path / "dense/reacher/pcmlp", -3.0, -1.0, task="reacher", done=False),
-        returning(tmp_path / "dense/pendulum/pcmlp", 150.0, 152.0, task="pendulum"),
-    ]
+def test_who_explores_with_no_reward_solves_nothing(tmp_path):
+    runs = []
+    for label in ("pcmlp", "random"):
+        for task in ("point-umaze", "mountain-car"):
+            path = write_run(tmp_path / f"held_out/{task}/{label}", 3, task=task)
+            config = json.loads((path / "config.json").read_text())
+            (path / "config.json").write_text(json.dumps({**config, "reward_free": True}))
+            if label == "pcmlp":
+                (path / "places.csv").write_text("place,seed,success\na,0,1.0\na,4,0.5\n")
+            runs.append(load(path))
+            if task == "point-umaze":
+                runs[-1].metrics["coverage"] = np.full_like(runs[-1].metrics["env_steps"], 0.9)
     (section,) = arrange(runs)
-    text = dense_tables(section)
-    bold = re.findall(r'class="[^"]*best"[^>]*><span>([^<]*)', text)
-    assert bold == ["9,100.0 ± 100.0", "177.3 ± 1.9", "-3.8 ± 0.2"]
-    page = Page(text)
-    assert "unfinished: 12 of 15 steps" in page.words
-    assert "differs from the benchmark's in three cells" in page.words
-    assert "ours: pcmlp" in page.words
-    assert "2 tasks: half-cheetah, pendulum; the paper's on these: 2.0" in page.words
-    ranks = re.findall(r"ours: pcmlp</span></th><td[^>]*><span>([^<]*)", text)
-    assert ranks == ["5.0"]  # first, and ninth on the pendulum
+    assert scores_of(section) == {}
+    car, maze = section.groups
+    assert [chart.column for chart in charts_of(maze)] == ["coverage", "bonus_mean"]
+    assert [chart.column for chart in charts_of(car)] == ["info_gain", "bonus_mean"]
+    assert headline(maze.runs) == (
+        "On point-umaze, pcmlp, with no reward, entered 90% of the map and then reached 75% of what was planned for in "
+        "its model; random, with no reward, entered 90% of the map."
+    )
+    table = Page(runs_table(maze)).words
+    assert "90%" in table
+    assert "75%" in table
+    assert "solved" not in table
+    assert "return" not in table
+    assert runs[0].num_solved == 2  # by chance
+    assert "solved" not in Page(compose(runs[:1], static=False)).words.replace("A seed is solved", "")
 
 
-def test_the_cells_that_differ_do_differ():
-    for task, column, mean, std in DIFFERING:
-        row = dense_table()[task]
-        ours = best_published(task)[1] if column == "Best MBBL" else row[column]
-        assert (mean, std) != ours[:2]
-    assert len(DIFFERING) == 3
+def test_reports_read_files_alone():
+    """They know nothing of the experiments that made them."""
+    files = list(Path(reading.__file__).parent.rglob("*.py"))
+    assert len(files) > 20
+    assert [file.name for file in files if "pcmlp.experiments" in file.read_text()] == []
 
 
-def test_scores_are_of_finished_runs_with_a_goal_or_published_returns(tmp_path):
-    pendulum = dense_table()["pendulum"]
-    random, best = pendulum["Random"].mean, best_published("pendulum")[1].mean
-    runs = [
-        load(write_run(tmp_path / "sparse/somewhere/pcmlp", 1)),  # success 0.5
-        returning(tmp_path / "sparse/pendulum/pcmlp", random, best, task="pendulum"),
-        load(write_run(tmp_path / "sparse/pole/pcmlp", 1, task="pole", goal=False)),  # nothing to measure it by
-        load(write_run(tmp_path / "sparse/somewhere/control", 1)),  # of one task alone
-        load(write_run(tmp_path / "sparse/acrobot/pcmlp", 1, task="acrobot", summary=False)),
-    ]
-    (section,) = arrange(runs)
-    scores = scores_of(section)
-    assert {label: list(tasks) for label, tasks in scores.items()} == {"pcmlp": ["pendulum", "somewhere"]}
-    np.testing.assert_allclose(scores["pcmlp"]["pendulum"], [0.0, 1.0], atol=1e-6)
-    assert "0.500" in scores_table(scores)
-    line = profile_data(scores, {"pcmlp": 0})["runs"][0]["lines"]["profile"]
-    assert line["mean"][0] == pytest.approx(0.75)
-    assert line["mean"][-1] == 0.0
-
-
-def test_figures_for_papers(tmp_path, capsys):
-    run = write_run(tmp_path / "dense/pendulum/pcmlp", 2, task="pendulum", goal=False)
-    describe(dense.EXPERIMENT, tmp_path / "dense")
-    assert main(["report", str(run), "--figures"]) == 0
-    folder = run / "figures"
-    names = {path.name for path in folder.iterdir()}
-    assert capsys.readouterr().out.splitlines() == [str(run / "report.html"), f"{folder}: {len(names)} files"]
-    pictures = ("curves", "bonus", "pcmlp-coverage", "pcmlp-traces")
-    assert names == {
-        *(f"dense-pendulum-{name}.{ending}" for name in pictures for ending in ("pdf", "png")),
-        "dense-dense.csv",
-        "dense-dense.tex",
-    }
-    assert (folder / "dense-pendulum-curves.pdf").read_bytes().startswith(b"%PDF")
-    assert r"\textbf{177.3 $\pm$ 1.9 (ME-TRPO)}" in (folder / "dense-dense.tex").read_text()
-    assert "0.2 ± 0.0 (12 steps)" in (folder / "dense-dense.csv").read_text()
+def test_a_look_comes_again_after_all_of_them():
+    looks = [style.look(i) for i in range(24)]
+    assert len(set(looks)) == len({style.line(i) for i in range(24)}) == 24
+    css = Path(reading.__file__).with_name("page") / "page.css"
+    for name in {part for look in looks for part in look.split()} - {"d0"}:  # a line without dashes needs no style
+        assert f".{name} {{ stroke" in css.read_text()
 
 
 BROKEN = {
@@ -259,6 +219,12 @@ BROKEN = {
     "column": lambda run: (run / "metrics.csv").write_text("iteration,seed,env_steps\n"),
     "row for each": lambda run: (run / "metrics.csv").write_text(
         "iteration,seed,env_steps,eval_return_mean\n0,0,0,0\n1,0,5,1\n1,4,5,1\n1,4,5,1\n"
+    ),
+    "versions is [3]": lambda run: (run / "summary.json").write_text('{"versions": [3]}'),
+    "wall_s is 'long'": lambda run: (run / "summary.json").write_text('{"wall_s": "long"}'),
+    "certificate is 'a bound'": lambda run: (run / "summary.json").write_text('{"certificate": "a bound"}'),
+    "steps is 'many'": lambda run: (run / "config.json").write_text(
+        '{"task": {"name": "x"}, "algo": "x", "steps": "many"}'
     ),
     "convert": lambda run: (run / "metrics.csv").write_text("iteration,seed,env_steps,eval_return_mean\n0,0,0,much\n"),
 }

@@ -13,7 +13,7 @@ from pcmlp.report.page.sections import labelled
 from pcmlp.report.pictures import draw
 from pcmlp.report.reading import Curve, load
 from pcmlp.report.traces import plot_traces, trace
-from pcmlp.report.words import differing, headline, median_steps, middle_return
+from pcmlp.report.words import differing, final_return, headline, median_steps, middle_return
 from pcmlp.runs.episodes import EpisodeLog, Record, read
 from pcmlp.runs.folder import RunFolder
 
@@ -168,6 +168,19 @@ def test_many_runs_have_a_short_headline(tmp_path):
     )
     dense = {str(n): load(write_run(tmp_path / f"dense-{n}", n, goal=False)) for n in (0, 1, 2, 3)}
     assert headline(dense) == "On somewhere, 3 has the highest return (0.3 ± 0); 0 the lowest (0 ± 0)."
+    dense["3"].metrics["eval_return_mean"][-1, 0] = np.nan
+    assert "2 ends with a return of 0.2 ± 0" in headline(dense)
+    assert headline(dense).endswith("3 ends with a return that is not a number at the end.")
+    assert (final_return(dense["3"]), middle_return(dense["3"])) == ("not a number at the end", "–")
+    assert "went from 0 to not a number at the end" in headline({"3": dense["3"]})
+
+
+def test_runs_of_other_settings_of_the_task_are_not_compared(tmp_path):
+    runs = {f"{n} of {h}": load(write_run(tmp_path / f"{n}-{h}", n, horizon=h)) for n, h in ((1, 20), (2, 20), (3, 7))}
+    assert headline(runs) == (
+        "On somewhere with horizon=20, 2 of 20 solved 2 of 2 seeds (median 12 env steps); 1 of 20 solved 0 of 2 seeds "
+        "in 7 env steps. On somewhere with horizon=7, 3 of 7 solved 2 of 2 seeds (median 12 env steps)."
+    )
 
 
 def test_only_valid_rows_are_counted(tmp_path):

@@ -59,7 +59,37 @@ def test_a_page_is_made_anew_when_files_change_and_only_then(tmp_path, monkeypat
         file.write("2,0,10,0.2,0,1,0.5,1,,3\n")
     assert watched.version() != before
     assert watched.page() == "page 3"
+    for name in ("table.csv", "experiment.json", "run/config.json"):
+        before = watched.version()
+        (tmp_path / name).write_text("{}\n\n")
+        assert watched.version() != before
     assert made == [0, 1, 1]
+
+
+def test_whatever_goes_wrong_is_an_answer(tmp_path, monkeypatch):
+    def broken(_):
+        raise RuntimeError("two\nlines")
+
+    monkeypatch.setattr(Watched, "page", broken)
+    with served(tmp_path) as server:
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            fetch(server.address)
+        assert refused.value.code == 500
+        assert "the page cannot be made (RuntimeError: two lines)" in refused.value.read().decode()
+        refused.value.close()
+        assert fetch(server.address + "version")  # it goes on
+
+
+def test_no_port_is_port_80(tmp_path):
+    with served(tmp_path) as server:
+        server.server_port = 80
+        address = f"http://127.0.0.1:{server.server_address[1]}/version"
+        assert fetch(address, "localhost")
+        server.server_port = 8642
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            fetch(address, "localhost")
+        assert refused.value.code == 403
+        refused.value.close()
 
 
 def test_what_is_being_written_is_left_out(tmp_path):

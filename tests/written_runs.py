@@ -1,11 +1,14 @@
 """Run folders for tests of pictures and pages, written by hand: no run was run."""
 
 import json
+from html.parser import HTMLParser
 
 import numpy as np
 
+from pcmlp.report.reading import load
 from pcmlp.runs.episodes import EpisodeLog
 from pcmlp.runs.folder import RunFolder
+from pcmlp.tasks import TASKS
 
 SEEDS = (0, 4)
 STATES = {  # task -> a state of which two numbers were drawn
@@ -30,8 +33,22 @@ class Rows:
         self.valid[1, -1] = False
 
 
-def write_run(path, iterations=3, *, task="somewhere", state_shape=(), deep=False, bonus=1.0, goal=True, summary=True):
-    config = {"task": {"name": task, "horizon": 5}, "algo": "pcmlp", "seeds": SEEDS, "steps": 15, "bonus_scale": bonus}
+def write_run(
+    path,
+    iterations=3,
+    *,
+    task="somewhere",
+    state_shape=(),
+    deep=False,
+    bonus=1.0,
+    goal=True,
+    summary=True,
+    horizon=None,
+):
+    """With episodes as long as the task has them, where it is one of ours and no others are asked for."""
+    horizon = horizon or (TASKS[task].horizon if task in TASKS else 5)
+    config = {"task": {"name": task, "horizon": horizon}, "algo": "pcmlp", "seeds": SEEDS, "steps": 15}
+    config["bonus_scale"] = bonus
     folder, held = RunFolder.create(path, json.dumps(config))
     held.close()
     rng = np.random.default_rng(0)
@@ -55,3 +72,33 @@ def write_run(path, iterations=3, *, task="somewhere", state_shape=(), deep=Fals
             {"status": "finished", "command": command, "wall_s": 7.25, "device": "cpu", "versions": versions}
         )
     return path
+
+
+def returning(path, *returns, task, done=True, horizon=None):
+    """A run whose last evaluation is of these returns, a seed each."""
+    run = load(write_run(path, 2, task=task, goal=False, summary=done, horizon=horizon))
+    run.metrics["eval_return_mean"][-1] = returns
+    return run
+
+
+class Page(HTMLParser):
+    """What a page shows, and what it would fetch."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.links, self.words, self.inside = [], [], "", []
+        self.feed(text)
+        self.words = " ".join(self.words.split())
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.inside.append(tag)
+        self.links += [value for name, value in attrs if name in ("src", "href")]
+
+    def handle_endtag(self, tag):
+        if tag in self.inside:
+            del self.inside[len(self.inside) - 1 - self.inside[::-1].index(tag) :]
+
+    def handle_data(self, data):
+        if not {"script", "style"} & set(self.inside):
+            self.words += data

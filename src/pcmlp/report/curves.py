@@ -58,7 +58,7 @@ def plot_certificate(run: Run) -> Figure | None:
     axes.set_ylabel("return\n(mean and range of seeds)")
     _against_env_steps([axes])
     axes.legend(frameon=False, fontsize=8)
-    worth = _WORTH.get((run.summary.get("certificate") or {}).get("kind", ""), "of a run under way")
+    worth = _WORTH.get(str((run.summary.get("certificate") or {}).get("kind")), "of a run under way")
     seen = f"Certificate, {worth}: {number(gap.mean[0])} at first, {number(gap.mean[-1])} at last"
     style.title(_figure([axes]), seen, run.made_by)
     return _figure([axes])

@@ -1,7 +1,7 @@
 """The dense tasks beside what others have published, and the ranks that follow (paper: section 7.2, both tables).
 
-What is published is quoted and marked so. A run that is unfinished, or has episodes of another length, is shown with the
-steps it has had, is never the best, and takes no rank. One that had fewer steps than what is published says so.
+What is published is quoted and marked so. A run that is unfinished, or has episodes of another length, is shown with
+the steps it has had, is never the best, and takes no rank. One that had fewer steps than what is published says so.
 """
 
 from collections.abc import Sequence

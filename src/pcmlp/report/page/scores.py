@@ -3,9 +3,9 @@
     score = the share of successful episodes at the end, where a task has a goal
           = 0 for random play and 1 for the best published model-based algorithm, where a task has published returns
 
-A task with neither is in no score, and neither is a run that is unfinished, has no number at its end, or explored with no
-reward. Runs are compared over the same tasks: those of some run that most scores are of, and the runs that have all of
-them. What is of one task alone is with that task.
+A task with neither is in no score, and neither is a run that is unfinished, has no number at its end, or explored with
+no reward. Runs are compared over the same tasks: those of some run that most scores are of, and the runs that have all
+of them. What is of one task alone is with that task.
 """
 
 from collections.abc import Mapping

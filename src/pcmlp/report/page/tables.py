@@ -90,7 +90,7 @@ def _certificate(group: Group, label: str) -> str:
     gap = run.curve("certificate")
     if not gap:
         return "–"
-    kind = _CERTIFICATES.get((run.summary.get("certificate") or {}).get("kind", ""), "of a run under way")
+    kind = _CERTIFICATES.get(str((run.summary.get("certificate") or {}).get("kind")), "of a run under way")
     return f"{number(gap.mean[-1])}, {kind}"
 
 
