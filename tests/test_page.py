@@ -176,12 +176,12 @@ def test_who_explores_with_no_reward_solves_nothing(tmp_path):
     assert [chart.column for chart in charts_of(maze)] == ["coverage", "bonus_mean"]
     assert [chart.column for chart in charts_of(car)] == ["info_gain", "bonus_mean"]
     assert headline(maze.runs) == (
-        "On point-umaze, pcmlp, with no reward, entered 90% of the map and then reached 75% of what was planned for in "
-        "its model; random, with no reward, entered 90% of the map."
+        "On point-umaze, with no reward, pcmlp entered 90 % of the map and then reached 75 % of what was planned for "
+        "in its model; random entered 90 % of the map."
     )
     table = Page(runs_table(maze)).words
-    assert "90%" in table
-    assert "75%" in table
+    assert "90 %" in table
+    assert "75 %" in table
     assert "solved" not in table
     assert "return" not in table
     assert runs[0].num_solved == 2  # by chance

@@ -76,7 +76,7 @@ def test_scores_are_of_finished_runs_with_a_goal_or_published_returns(tmp_path):
     assert {label: list(tasks) for label, tasks in scores.items()} == {"pcmlp": ["pendulum", "somewhere"]}
     np.testing.assert_allclose(scores["pcmlp"]["pendulum"], [0.0, 1.0], atol=1e-6)
     assert "0.500" in scores_table(scores)
-    assert left_out(section, scores) == "Left out: the tasks acrobot, pole; the runs control."
+    assert left_out(section, scores) == "Left out: the tasks acrobot, pole; the run control."
     assert shorter(section, scores) == "Shorter than what is published: pcmlp on pendulum (12 env steps)."
     line = profile_data(scores, {"pcmlp": 0})["runs"][0]["lines"]["profile"]
     assert line["mean"][0] == pytest.approx(0.75)

@@ -164,7 +164,8 @@ def test_many_runs_have_a_short_headline(tmp_path):
     runs = {str(n): load(write_run(tmp_path / f"{n}", n)) for n in (0, 1, 2, 3)}
     said = headline(runs)
     assert (
-        said == "On somewhere, 2 of 4 runs solved every seed, 2 in the fewest env steps (median 12); 0, 1 solved none."
+        said
+        == "On somewhere, 2 of 4 runs solved every seed, 2, 3 in the fewest env steps (median 12); 0, 1 solved none."
     )
     dense = {str(n): load(write_run(tmp_path / f"dense-{n}", n, goal=False)) for n in (0, 1, 2, 3)}
     assert headline(dense) == "On somewhere, 3 has the highest return (0.3 ± 0); 0 the lowest (0 ± 0)."

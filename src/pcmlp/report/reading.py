@@ -268,3 +268,7 @@ def counted(count: int, what: str) -> str:
 def number(x: float) -> str:
     """A return, as people read it: no more than hundredths, no minus before a zero."""
     return f"{x:,.0f}" if abs(x) >= 1_000 else f"{round(x, 2) + 0.0:.4g}"
+
+
+def percent(share: float | np.floating) -> str:
+    return f"{100 * share:.0f} %"

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pcmlp.report.reading import Run, counted, number
+from pcmlp.report.reading import Run, counted, number, percent
 from pcmlp.report.statistics import interquartile_mean
 
 _NAMED = 3  # runs in a sentence; of more, only the extremes
@@ -38,17 +38,20 @@ def _of_some(setting: str, runs: dict[str, Run]) -> str:
     free = {label: run for label, run in runs.items() if run.reward_free}
     paid = {label: run for label, run in runs.items() if label not in free}
     said = _who_solved(paid) if any(run.has_success for run in paid.values()) else _who_returned(paid)
-    said += [f"{label}, with no reward, {_explored(run)}" for label, run in free.items()]
-    return f"On {task}, {'; '.join(said)}." if said else f"On {task} nothing was evaluated yet."
+    said += [f"{label}{', with no reward,' if paid else ''} {_explored(run)}" for label, run in free.items()]
+    where = f"On {task}" + ("" if paid else ", with no reward")
+    return f"{where}, {'; '.join(said)}." if said else f"{where} nothing was evaluated yet."
 
 
 def _explored(run: Run) -> str:
     """What a run with no reward is for: where it has been, and what was reached afterwards."""
     share = run.final("coverage")
-    seen = f"entered {share.mean():.0%} of the map" if share is not None else f"took {run.env_steps:,.0f} env steps"
+    seen = (
+        f"entered {percent(share.mean())} of the map" if share is not None else f"took {run.env_steps:,.0f} env steps"
+    )
     if run.reached is None:
         return seen
-    return f"{seen} and then reached {run.reached:.0%} of what was planned for in its model"
+    return f"{seen} and then reached {percent(run.reached)} of what was planned for in its model"
 
 
 def _who_solved(runs: dict[str, Run]) -> list[str]:
@@ -59,9 +62,10 @@ def _who_solved(runs: dict[str, Run]) -> list[str]:
     none = [label for label, run in ranked if run.num_solved == 0]
     said = [f"{label} solved {_solved_in(run)}" for label, run in ranked if 0 < run.num_solved < len(run.seeds)]
     if every:
-        label, run = every[0]
-        first = f"{len(every)} of {counted(len(runs), 'run')} solved every seed, {label} in the fewest env steps"
-        said = [f"{first} (median {median_steps(run)})", *said]
+        fewest = median_steps(every[0][1])
+        first = ", ".join(label for label, run in every if median_steps(run) == fewest)
+        solved = f"{len(every)} of {counted(len(runs), 'run')} solved every seed"
+        said = [f"{solved}, {first} in the fewest env steps (median {fewest})", *said]
     return [*said, f"{', '.join(none)} solved none"] if none else said
 
 
@@ -88,7 +92,7 @@ def _of_one(run: Run) -> str:
     fell = bonus and bonus.below_peak() >= 1.05
     last = f", and its bonus fell {bonus.below_peak():.3g}-fold below its peak" if fell else ""
     if run.reward_free:
-        return f"On {run.task}, {run.algo}, with no reward, {_explored(run)}{last}."
+        return f"On {run.task}, with no reward, {run.algo} {_explored(run)}{last}."
     if not returns:
         return f"{run.algo} on {run.task}: nothing was evaluated yet."
     final = run.final("eval_return_mean")

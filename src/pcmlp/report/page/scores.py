@@ -74,10 +74,10 @@ def left_out(section: Section, scores: Scores) -> str:
     """The tasks and runs of a section that its scores are not over."""
     kept = tasks_of(scores)
     without = {
-        "tasks": [group.task for group in section.groups if group.task not in kept],
-        "runs": [label for label in section.labels if label not in scores],
+        "task": [group.task for group in section.groups if group.task not in kept],
+        "run": [label for label in section.labels if label not in scores],
     }
-    named = [f"the {what} {', '.join(names)}" for what, names in without.items() if names]
+    named = [f"the {what}{'s' if names[1:] else ''} {', '.join(names)}" for what, names in without.items() if names]
     return f"Left out: {'; '.join(named)}." if named else ""
 
 

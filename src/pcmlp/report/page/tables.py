@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pcmlp.report.page.sections import Group
-from pcmlp.report.reading import Run, number
+from pcmlp.report.reading import Run, number, percent
 from pcmlp.report.words import differing, final_return, median_steps, middle_return
 
 _CERTIFICATES = {"bound": "a bound", "estimate": "an estimate", "heuristic": "a heuristic"}
@@ -81,7 +81,7 @@ def _solved(run: Run) -> str:
 
 def _share(shares: np.ndarray | float | None) -> str:
     """The mean over seeds."""
-    return "–" if shares is None else f"{np.mean(shares):.0%}"
+    return "–" if shares is None else percent(np.mean(shares))
 
 
 def _certificate(group: Group, label: str) -> str:
@@ -107,9 +107,9 @@ def written_table(name: str, rows: Sequence[dict[str, str]]) -> str:
 
 
 def _readable(text: str) -> str:
-    """Numbers with four digits, and commas in whole ones; everything else as it is."""
+    """Numbers with four digits, and commas in large ones; everything else as it is."""
     try:
         value = float(text)
     except ValueError:
         return text or "–"
-    return f"{value:,.0f}" if value.is_integer() and abs(value) < 1e9 else f"{value:.4g}"
+    return f"{value:,.0f}" if abs(value) < 1e9 and (value.is_integer() or abs(value) >= 1_000) else f"{value:.4g}"
