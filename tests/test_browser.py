@@ -175,7 +175,7 @@ def test_without_scripts_there_are_tables_and_pictures(opened, tmp_path):
     assert not page.locator(".switches, .charts, .map").locator("visible=true").count()
 
 
-def test_a_watched_page_goes_on_and_keeps_what_was_set(browser, tmp_path):
+def test_a_watched_page_goes_on_and_keeps_what_was_set(browser, tmp_path, monkeypatch):
     run = write_run(tmp_path / "one", 2, task="point-umaze", summary=False)
     write_run(tmp_path / "two", 2, task="point-umaze", summary=False)
     with served(tmp_path) as server:
@@ -189,4 +189,7 @@ def test_a_watched_page_goes_on_and_keeps_what_was_set(browser, tmp_path):
         page.get_by_role("cell", name="4,321").wait_for(timeout=20_000)
         assert not page.get_by_role("checkbox", name="one (unfinished)").is_checked()
         assert page.locator('[data-chart="eval_return_mean"] g[data-label]').count() == 1
+        monkeypatch.setattr(server.watched, "version", lambda: 1 / 0)
+        page.get_by_text("pcmlp watch cannot make the page at the moment; this is the last it has shown").wait_for()
+        assert page.get_by_role("cell", name="4,321").is_visible()
         page.close()

@@ -94,13 +94,15 @@ def _ours(group: Group, label: str, most: float) -> Cell:
     if run is None:
         return Cell("–", "quiet")
     returns = run.final("eval_return_mean")
-    text = final_return(run) if returns is None else f"{returns.mean():,.1f} ± {returns.std():,.1f}"
+    if returns is None:
+        return Cell(final_return(run), "quiet")
+    text = f"{returns.mean():,.1f} ± {returns.std():,.1f}"
     if not run.done:
         return Cell(text, "quiet", f"{run.status}: {run.env_steps:,.0f} of {run.config.get('steps', 0):,} steps")
     if not comparable(run):
         length = f"episodes of {run.config['task'].get('horizon')} steps, "
         return Cell(text, "quiet", f"not compared: {length}{run.env_steps:,.0f} env steps")
-    return Cell(text, "best" if returns is not None and returns.mean() >= most else "", other_steps(run))
+    return Cell(text, "best" if returns.mean() >= most else "", other_steps(run))
 
 
 def other_steps(run: Run) -> str:
