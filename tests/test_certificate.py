@@ -173,6 +173,7 @@ def test_a_promise_that_is_no_number_certifies_nothing():
     assert not is_certified([{"iteration": 0, "seed": 0}], 0, 1.0)
 
 
+@pytest.mark.slow
 def test_promises_change_no_random_number_and_have_their_own():
     config = config_of(CART, seeds=(0, 1))
     algo, keys = build(config)[1], jax.vmap(jr.key)(jnp.arange(2))

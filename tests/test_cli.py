@@ -161,6 +161,7 @@ def test_a_gpu_that_is_not_there():
     assert "JAX_PLATFORMS=cuda: JAX finds no such device; unset it" in line
 
 
+@pytest.mark.slow
 @pytest.mark.fault("a file may not grow as large as a checkpoint", "exit code 1, the line says how much room it needs")
 def test_a_disk_that_is_really_full(tmp_path):
     """By the operating system's own limit on the size of files."""

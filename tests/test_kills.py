@@ -1,6 +1,6 @@
 """`kill -9` at any moment, then `--resume`: the run that comes out is the uninterrupted one, bit for bit.
 
-By default one kill; `make faults` has fifty (`--kills 50`), half of them of Deep PC-MLP on mountain-car.
+`make slow` has one kill; `make faults` has fifty (`--kills 50`), half of them of Deep PC-MLP on mountain-car.
 """
 
 import os
@@ -68,6 +68,7 @@ class Trials:
         return kills
 
 
+@pytest.mark.slow
 @pytest.mark.fault("`kill -9` at a random moment of combination-lock", "`--resume` goes on, bit for bit")
 def test_kills_at_random_moments(tmp_path, request):
     count = request.config.getoption("--kills")

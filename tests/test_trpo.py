@@ -217,6 +217,7 @@ def test_entropy_keeps_noise_where_nothing_pays():
     assert noise[0.05] > noise[0.0] + 0.05
 
 
+@pytest.mark.slow
 def test_the_objective_has_the_entropy_in_it():
     """With advantages of 0 it is all of the gain: the weight times the growth of log std."""
     actor = GaussianHead.of(jr.key(0), 1, 1)

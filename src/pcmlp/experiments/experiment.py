@@ -81,6 +81,11 @@ def per_run(row: Callable[[Job, dict[str, Any]], Row], name: str) -> Callable[[D
 
 def check(jobs: Sequence[Job], runs: Path, results: Path) -> None:
     """That every folder of theirs is theirs or free and can be written, before anything is run."""
+    for job in jobs:
+        config = job.config()
+        check_result(config, results / job.where)
+        if not is_finished(config, results / job.where):
+            check_mine(config, runs / job.where)
     for flag, folder in (("runs", runs), ("results", results)):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -88,11 +93,6 @@ def check(jobs: Sequence[Job], runs: Path, results: Path) -> None:
             raise ConfigError(f"--{flag} {folder}: cannot be made ({error.strerror}); give another folder") from error
         if not os.access(folder, os.W_OK | os.X_OK):
             raise ConfigError(f"--{flag} {folder}: cannot be written; give another folder")
-    for job in jobs:
-        config = job.config()
-        check_result(config, results / job.where)
-        if not is_finished(config, results / job.where):
-            check_mine(config, runs / job.where)
 
 
 def conduct(
