@@ -13,7 +13,7 @@ os.environ.setdefault("PCMLP_CACHE", "off")  # what a test compiles is nobody's 
 
 
 def pytest_addoption(parser):
-    parser.addoption("--kills", type=int, default=1, help="how often runs are killed")
+    parser.addoption("--kills", type=int, default=2, help="how often runs are killed")
     parser.addoption("--reliability", metavar="FILE.md", help="write the tables of faults and bad inputs into it")
 
 

@@ -1,6 +1,6 @@
 """`kill -9` at any moment, then `--resume`: the run that comes out is the uninterrupted one, bit for bit.
 
-`make slow` has one kill; `make faults` has fifty (`--kills 50`), half of them of Deep PC-MLP on mountain-car.
+`make slow` has a kill of each kind, `make faults` fifty (`--kills 50`), half of them of Deep PC-MLP on mountain-car.
 """
 
 import os

@@ -32,7 +32,8 @@ from pcmlp.runs.progress import LiveProgress, PlainProgress, status_line
 from pcmlp.runs.resume import changes_of_machine
 from pcmlp.runs.summary import CompileClock, device, summarise, versions
 from pcmlp.runs.tensorboard import Boards
-from pcmlp.tasks.host import GymnasiumWorld, beside_simulator
+from pcmlp.tasks.acting import beside_simulator
+from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.types import AbstractAlgorithm, AbstractLearner, AbstractPolicy, AbstractWorld, Iteration, RunStopped, Task
 
 _HOPELESS = 3  # iterations in a row in which a seed learned nothing, after which a run stops

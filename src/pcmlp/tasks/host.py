@@ -15,17 +15,17 @@ as the policy gave it, as in `JaxWorld`.
 
 import itertools
 from collections.abc import Callable
-from functools import lru_cache, partial
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Key, PyTree
+from jaxtyping import Array, Float, Key
 
 from pcmlp.imagine import Starts
+from pcmlp.tasks import acting
+from pcmlp.tasks.acting import beside_simulator, compiled
 from pcmlp.tasks.checks import check_reward, check_terminal
 from pcmlp.tasks.copies import Environments
 from pcmlp.tasks.faults import Faults
@@ -36,9 +36,7 @@ from pcmlp.types import (
     AbstractWorld,
     Action,
     Box,
-    Carry,
     ConfigError,
-    DrawsAhead,
     State,
     Transitions,
     never,
@@ -114,13 +112,13 @@ class GymnasiumWorld(AbstractWorld):
         self.environments.close()
 
     def collect(self, keys: Key[Array, " seeds"], policies: AbstractPolicy, n: int) -> tuple[Transitions, Transitions]:
-        policies, keys = _near(policies, keys)
+        policies, keys = acting.near(policies, keys)
         lanes = Lanes.of(keys, -(-n // self.mdp.horizon), self.mdp.horizon)
         rows = _transitions(self._record(lanes, policies, self._to_the_end(lanes), restart=True))
         return rows, rows
 
     def draw(self, keys: Key[Array, " seeds"], policies: AbstractPolicy, n: int) -> tuple[Transitions, Transitions]:
-        policies, keys = _near(policies, keys)
+        policies, keys = acting.near(policies, keys)
         lanes = Lanes.of(keys, n, self.mdp.horizon)
         walked = self._record(lanes, policies, lanes.time, restart=False)
         seed, lane = np.indices(lanes.time.shape)
@@ -130,8 +128,8 @@ class GymnasiumWorld(AbstractWorld):
     def evaluate(
         self, keys: Key[Array, " seeds"], policies: AbstractPolicy, episodes: int
     ) -> Float[Array, "seeds episodes"]:
-        policies, keys = _near(policies, keys)
-        lanes, policies = Lanes.of(keys, episodes, self.mdp.horizon, fixed=True), _deterministic(policies)
+        policies, keys = acting.near(policies, keys)
+        lanes, policies = Lanes.of(keys, episodes, self.mdp.horizon, fixed=True), acting.deterministic(policies)
         returns = np.zeros(lanes.seed.shape, np.float32)
         at_once = max(1, self.environments.limit // lanes.seed.shape[0])  # whole episodes are large
         for start in range(0, episodes, at_once):
@@ -152,7 +150,7 @@ class GymnasiumWorld(AbstractWorld):
     def _paid(self, steps: Step) -> np.ndarray:
         """The task's rewards."""
         near = beside_simulator((steps.state, steps.action, steps.next_state))
-        return np.where(steps.valid, np.asarray(_compiled(_each_step, self.mdp.reward)(*near)), np.float32(0.0))
+        return np.where(steps.valid, np.asarray(compiled(acting.each_step, self.mdp.reward)(*near)), np.float32(0.0))
 
     def _walk(self, lanes: Lanes, policies: AbstractPolicy, final: np.ndarray, restart: bool, steps: Step) -> None:
         """Into `steps`, in waves of as many lanes as there may be copies."""
@@ -178,10 +176,10 @@ class GymnasiumWorld(AbstractWorld):
         an episode ends before and there is a `restart`, the next one begins."""
         if not live.any():
             return
-        act = _compiled(_act, policies)
-        ends = None if self.mdp.terminal in (never, unknown) else _compiled(_each, self.mdp.terminal)
+        act = compiled(acting.act, policies)
+        ends = None if self.mdp.terminal in (never, unknown) else compiled(acting.each, self.mdp.terminal)
         drawn = self._drawn(lanes, policies)
-        memory, begins, begun = _compiled(_begin, policies)(live), np.zeros_like(live), np.zeros(live.shape, int)
+        memory, begins, begun = compiled(acting.begin, policies)(live), np.zeros_like(live), np.zeros(live.shape, int)
         state = self.environments.reset(live, lanes.seed, fixed=lanes.fixed)
         for t in range(int(final.max()) + 1):
             memory, action = act([values[t] for values in drawn], memory, begins, state)
@@ -208,93 +206,7 @@ class GymnasiumWorld(AbstractWorld):
         as long as to act."""
         horizon = self.mdp.horizon
         numbers = np.arange(horizon, dtype=np.uint32)[:, None] + np.uint32(lanes.number * horizon)
-        return [np.asarray(values) for values in _compiled(_ahead, policies)(lanes.keys, numbers)]
-
-
-def beside_simulator(tree: PyTree) -> Any:
-    """With its arrays on the processor that steps, where JAX may use it. To send a state to an accelerator and its
-    action back takes longer than a policy takes to choose it, and has to wait for whatever the accelerator is at."""
-    arrays, rest = eqx.partition(tree, lambda x: eqx.is_array(x) or isinstance(x, np.ndarray))
-    try:
-        processor = jax.local_devices(backend="cpu")[0]
-    except RuntimeError:  # JAX_PLATFORMS names accelerators alone
-        processor = None
-    return eqx.combine(jax.device_put(arrays, processor), rest)
-
-
-def _near(policies: AbstractPolicy, keys: Array) -> tuple[AbstractPolicy, Array]:
-    """Policies that search are for an accelerator. Every array that is not needed costs time at each step."""
-    policies = policies.acting() if isinstance(policies, DrawsAhead) else policies
-    if policies.searches or jax.default_backend() == "cpu":
-        return policies, keys
-    return beside_simulator((policies, keys))
-
-
-_deterministic = eqx.filter_jit(eqx.filter_vmap(lambda policy: policy.deterministic()))
-
-
-def _begin(policies: AbstractPolicy, lanes: Array) -> Carry:
-    each = eqx.filter_vmap(lambda policy, lanes: jax.vmap(lambda _: policy.init())(lanes))
-    return each(policies, lanes)
-
-
-def _ahead(policies: AbstractPolicy, keys: Array, numbers: Array) -> list[Array]:
-    """What every policy draws by its seed's key with each of the numbers folded in; a key itself where it does not draw
-    ahead."""
-
-    def one(policy, key, number):
-        key = jr.fold_in(key, number)
-        return jax.tree.leaves(policy.drawn(key) if isinstance(policy, DrawsAhead) else jr.key_data(key))
-
-    def of_a_seed(policy, key):
-        return jax.vmap(jax.vmap(partial(one, policy, key)))(numbers)
-
-    return eqx.filter_vmap(of_a_seed, out_axes=1)(policies, keys)
-
-
-def _act(
-    policies: AbstractPolicy, drawn: list[Array], memory: Carry, begins: Array, state: Array
-) -> tuple[Carry, Action]:
-    def one(policy, drawn, memory, begins, state):
-        memory = jax.tree.map(lambda new, old: jnp.where(begins, new, old), policy.init(), memory)
-        if isinstance(policy, DrawsAhead):
-            shape = jax.tree.structure(jax.eval_shape(policy.drawn, jr.key(0)))
-            return policy.act(jax.tree.unflatten(shape, drawn), memory, state)
-        return policy(jr.wrap_key_data(drawn[0]), memory, state)
-
-    def of_a_seed(policy, drawn, memory, begins, state):
-        return jax.vmap(partial(one, policy))(drawn, memory, begins, state)
-
-    return eqx.filter_vmap(of_a_seed)(policies, drawn, memory, begins, state)
-
-
-def _each(function: Callable, state: Array, action: Array, next_state: Array) -> Array:
-    """Of a step of every lane."""
-    return jax.vmap(jax.vmap(function))(state, action, next_state)
-
-
-def _each_step(function: Callable, state: Array, action: Array, next_state: Array) -> Array:
-    """Of every step of every lane."""
-    return jax.vmap(partial(_each, function))(state, action, next_state)
-
-
-def _compiled(function: Callable, owner: PyTree) -> Callable:
-    """`function(owner, ...)`, compiled once for whatever `owner` is apart from its arrays.
-
-    `eqx.filter_jit` does so too, but takes `owner` apart at every call: 0.2 ms, more than the rest of a step.
-    """
-    leaves, tree = jax.tree.flatten(owner)
-    rest = tuple(None if eqx.is_array(x) else x for x in leaves)
-    return partial(_program(function, tree, rest), [x for x in leaves if eqx.is_array(x)])
-
-
-@lru_cache(maxsize=64)
-def _program(function, tree, rest):
-    def run(arrays, *inputs):
-        found = iter(arrays)
-        return function(jax.tree.unflatten(tree, [next(found) if x is None else x for x in rest]), *inputs)
-
-    return jax.jit(run)
+        return [np.asarray(values) for values in compiled(acting.ahead, policies)(lanes.keys, numbers)]
 
 
 @jax.jit
@@ -327,4 +239,4 @@ def _horizon(env: Any, horizon: int | None) -> int:
     return chosen
 
 
-__all__ = ["GymnasiumWorld", "beside_simulator", "no_transition"]
+__all__ = ["GymnasiumWorld", "no_transition"]
