@@ -22,10 +22,10 @@ from pathlib import Path
 SEEDS = (0, 1, 2)
 EPISODES = 20  # of an evaluation, without the policy's noise
 CASES = (  # environment, algorithm, steps
-    ("HalfCheetah-v5", "trpo", 10_000),
-    ("Pendulum-v1", "trpo", 20_000),
-    ("HalfCheetah-v5", "sac", 1_000),
-    ("Pendulum-v1", "sac", 3_000),
+    ("HalfCheetah-v5", "trpo", 100_000),
+    ("Pendulum-v1", "trpo", 100_000),
+    ("HalfCheetah-v5", "sac", 10_000),
+    ("Pendulum-v1", "sac", 5_000),
 )
 
 
