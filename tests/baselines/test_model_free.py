@@ -242,6 +242,15 @@ def test_presets_build_and_read_back(algo, task):
     assert made.replay_size == (0 if algo == "trpo" else config.replay_size)
 
 
+@pytest.mark.parametrize("algo", ["trpo", "pc-pg"])
+def test_the_trust_region_is_one_for_each_dimension_of_actions(algo):
+    """As in sb3-contrib, whose KL is a mean over them; ours is the sum."""
+    planners = [build(resolve(task, algo))[1].planner for task in ("pendulum", "point-umaze")]
+    assert [planner.actions.size for planner in planners] == [1, 2]
+    assert [planner.kl_bound for planner in planners] == [0.01, 0.02]
+    assert [planner.damping for planner in planners] == [0.1, 0.2]
+
+
 @pytest.mark.parametrize("task", MUJOCO_TASKS)
 def test_robots_have_presets(task):
     for algo in ("trpo", "sac", "pc-pg"):

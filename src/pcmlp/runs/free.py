@@ -21,7 +21,7 @@ def build_free(config: FreeConfig, task: Task) -> ModelFree:
         planner = SAC(states, actions, **kept)
     else:
         assert isinstance(options, RealTRPOOptions)
-        planner = TRPO(states, actions, **vars(options))
+        planner = real_trpo(options, states, actions)
     return ModelFree(
         world=task.world,
         planner=planner,
@@ -40,7 +40,7 @@ def build_cover(config: CoverConfig, task: Task, world: AbstractWorld) -> PCPG:
     return PCPG(
         world=world,
         features=draw_features(config, states, actions),
-        planner=TRPO(states, actions, **vars(config.planner)),
+        planner=real_trpo(config.planner, states, actions),
         num_iterations=config.num_iterations,
         samples_per_policy=config.samples_per_policy or config.task.horizon,
         updates=config.updates,
@@ -53,6 +53,12 @@ def build_cover(config: CoverConfig, task: Task, world: AbstractWorld) -> PCPG:
         normalise=config.normalise,
         reward_free=config.reward_free and not task.for_moving,  # paper: a reward for moving stays (section 7.3)
     )
+
+
+def real_trpo(options: RealTRPOOptions, states: Box, actions: Box) -> TRPO:
+    """With a KL that is the sum over the dimensions of actions, where the options speak of their mean."""
+    of_sum = {name: getattr(options, name) * actions.size for name in ("kl_bound", "damping")}
+    return TRPO(states, actions, **{**vars(options), **of_sum})
 
 
 def vectors(config: FreeConfig | CoverConfig, task: Task) -> tuple[Box, Box]:

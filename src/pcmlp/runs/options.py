@@ -162,12 +162,12 @@ class SACOptions:
 
 @dataclass(frozen=True)
 class RealTRPOOptions:
-    """TRPO's update on real steps, with the settings of sb3-contrib."""
+    """TRPO's update on real steps, with the settings of sb3-contrib, whose KL is a mean over dimensions of actions."""
 
     discount: float = 0.99
     trace: float = 0.95  # lambda of the advantages
-    kl_bound: float = 0.01
-    damping: float = 0.1
+    kl_bound: float = 0.01  # for each dimension of actions
+    damping: float = 0.1  # for each dimension of actions
     conjugate_steps: int = 15
     policy_sizes: tuple[int, ...] = (64, 64)
     value_sizes: tuple[int, ...] = (64, 64)
