@@ -1,5 +1,7 @@
 """What the experiments are made of: what their tables say, places held out, the demo."""
 
+import itertools
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from pcmlp.experiments.scales import FULL
 from pcmlp.experiments.tables import slope, solved_row, write_table
 from pcmlp.runs.config import to_json
 from pcmlp.runs.folder import RunFolder
+from pcmlp.tasks import TASKS
 from pcmlp.tasks.mujoco.ant_umaze import ant_umaze_map
 from pcmlp.tasks.point_umaze import maze_map
 from pcmlp.types import ConfigError
@@ -142,7 +145,7 @@ def test_the_demo_refuses_bad_input(monkeypatch, capsys):
 
 def test_held_out_places_are_apart_on_free_ground_and_out_of_the_goal():
     for task, ground, start in (("point-umaze", maze_map(), 0.5), ("ant-umaze", ant_umaze_map(), 0.0)):
-        radius, _, middles = held_out.PLACES[task]
+        radius, _, middles, _ = held_out.PLACES[task]
         places = np.array(list(middles.values()), np.float32)
         inside = ground.entered(jnp.array(places), jnp.ones(len(places), bool))
         assert int(inside.sum()) == len(places)  # as many squares, all free
@@ -151,12 +154,36 @@ def test_held_out_places_are_apart_on_free_ground_and_out_of_the_goal():
         assert (np.linalg.norm(places - start, axis=1) > radius + 0.1).all()  # nobody starts there
         assert sum(y > ground.high[1] * 2 / 3 for _, y in places) >= (len(places) + 2) // 3  # behind the detour
     assert len(held_out.PLACES["point-umaze"].middles) == 10
-    there = held_out.aims("point-umaze")["corner"][0]
+    there = held_out.aims(TASKS["point-umaze"]().build(), "point-umaze")["corner"]
     row = jnp.zeros(2), jnp.zeros(2)
     for x, found in ((2.7, 1.0), (2.7 - 0.24, 1.0), (2.7 - 0.26, 0.0)):
         assert float(there.reward(*row, jnp.array([x, 0.3]))) == found
         assert bool(there.terminal(*row, jnp.array([x, 0.3]))) == bool(found)
-    assert held_out.aims("acrobot")[held_out.THE_TASK][0].reward is None
+    assert held_out.aims(TASKS["acrobot"]().build(), "acrobot")[held_out.THE_TASK].reward is None
+
+
+def test_a_place_by_the_way_pays_for_the_way_around_and_ends_in_walls():
+    """An ant's states are 29 numbers, the first two of which are where it is."""
+    aims = held_out.aims(TASKS["ant-umaze"]().build(), "ant-umaze")
+    assert list(aims) == ["far end", "far end, by the way"]
+    reward, ends, there = aims["far end, by the way"]
+
+    def of(function, before, after):
+        state, next_state = (jnp.zeros(29).at[:2].set(jnp.array(place)) for place in (before, after))
+        return function(state, jnp.zeros(8), next_state)
+
+    corners = np.array([(0.0, 0.0), (16.0, 0.0), (16.0, 16.0), (0.0, 16.0)])
+    along = np.concatenate([np.linspace(a, b, 100) for a, b in itertools.pairwise(corners)])
+    way = sum(float(of(reward, a, b)) for a, b in itertools.pairwise(along))
+    assert 35 < way < 48  # the shortest one cuts corners
+    assert not any(bool(of(ends, a, b)) for a, b in itertools.pairwise(along[:-20]))
+    assert of(reward, (8.0, 0.0), (7.2, 0.0)) < 0  # towards it as the crow flies
+    assert of(reward, (3.0, 3.0), (3.0, 16.0)) <= 1  # and no jump pays
+    for inside in ((3.0, 4.5), (11.0, 8.0), (3.0, 20.5)):
+        assert of(ends, (3.0, 3.5), inside)
+        assert of(reward, (3.0, 3.5), inside) == 0
+    assert of(there, along[-30], along[-1])
+    assert of(ends, along[-30], along[-1])
 
 
 def test_held_out_rows_are_shares_of_places(tmp_path, monkeypatch):
@@ -172,6 +199,9 @@ def test_held_out_rows_are_shares_of_places(tmp_path, monkeypatch):
     rows = [{"place": p, "seed": s, "success": x} for p, s, x in (("a", 0, 1.0), ("b", 0, 0.5), ("a", 1, 1.0))]
     row = held_out.row_of(job, folder.path, rows)
     assert (row["coverage"], row["least_coverage"], row["reached"], row["least_reached"]) == (0.95, 0.9, 0.875, 0.75)
+    assert row["reached_by_the_way"] == ""
+    row = held_out.row_of(job, folder.path, [*rows, {"place": "a, by the way", "seed": 0, "success": 0.25}])
+    assert (row["reached"], row["reached_by_the_way"]) == (0.875, 0.25)
     assert held_out.row_of(job, folder.path, [])["reached"] == ""
     done = Done((job,), FULL, tmp_path, tmp_path)
     assert held_out.places_of(job, done) == []  # nothing is left of its model

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pcmlp.tasks.maps import Map
+from pcmlp.types import ConfigError
 
 # Five columns by three rows of side 2, from (-1, 3) on; the middle row is solid but for its last square.
 CORRIDOR = Map.of((-1.0, 3.0), (9.0, 9.0), 2.0, lambda x, y: (y < 5) | (y > 7) | (x > 7))
@@ -49,3 +50,35 @@ def test_many_seeds_at_once():
     points = jnp.array([[[0.0, 4.0]], [[8.0, 8.0]]])
     entered = jax.jit(jax.vmap(CORRIDOR.entered))(points, jnp.ones((2, 1), bool))
     np.testing.assert_array_equal(np.argwhere(entered), [[0, 0, 0], [1, 2, 4]])
+
+
+def test_ways_go_around_what_is_solid():
+    ways = CORRIDOR.ways((0.0, 8.0))  # the first square of the last row
+    np.testing.assert_allclose(ways[2], [0, 2, 4, 6, 8])
+    assert np.isinf(ways[1, :4]).all()
+    # No corner is cut: up to the passage, through it, and then along.
+    np.testing.assert_allclose(ways[0], [20, 18, 16, 14, 12])
+    assert ways[1, 4] == 10
+
+
+def test_ways_may_be_diagonal_and_end_where_none_leads():
+    ground = Map.of((0.0, 0.0), (4.0, 3.0), 1.0, lambda x, y: (x < 3) & ~((x > 1) & (x < 2) & (y < 2)))
+    ways = ground.ways((0.5, 0.5))
+    np.testing.assert_allclose(ways[:, 0], [0, 1, 2])
+    np.testing.assert_allclose(ways[2, 2], 4)
+    assert np.isinf(ways[:, 3]).all()
+    open_ground = Map.of((0.0, 0.0), (3.0, 3.0), 1.0, lambda x, y: x > 0)
+    np.testing.assert_allclose(open_ground.ways((0.5, 0.5))[2, 2], 2 * np.sqrt(2))
+    with pytest.raises(ConfigError, match="not on free ground"):
+        ground.ways((1.5, 0.5))
+    with pytest.raises(ConfigError, match="not on free ground"):
+        ground.ways((0.5, 9.0))
+
+
+def test_finer_squares_are_of_the_same_ground():
+    fine = CORRIDOR.finer(4)
+    assert fine.free.shape == (12, 20)
+    assert fine.cell == 0.5
+    points = jnp.array(np.random.default_rng(0).uniform((-1, 3), (9, 9), (500, 2)), jnp.float32)
+    both = [ground.free[ground.squares(points)[:2]] for ground in (CORRIDOR, fine)]
+    np.testing.assert_array_equal(*both)
