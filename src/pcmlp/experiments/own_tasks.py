@@ -27,6 +27,8 @@ _SMALL = (
 )
 # As many plans as in the benchmarks of its libraries, and one particle for each net.
 _MEDIUM = ("planner.num_plans=350", "planner.elites=35", "planner.particles=5", "eval_episodes=1")
+# MBPO as its paper has it
+_PLAIN = ("planner.normed=false", "bounded=false")
 
 
 def job(task: str, algo: str, steps: int, settings: tuple[str, ...] = (), label: str | None = None) -> Job:
@@ -42,7 +44,9 @@ def jobs() -> list[Job]:
         job("gym:Pendulum-v1", "trpo", 40_000),
         job("gym:Pendulum-v1", "sac", 4_000),
         job("gym:InvertedPendulum-v5", "mbpo", 10_000),
+        job("gym:InvertedPendulum-v5", "mbpo", 10_000, _PLAIN, label="mbpo-plain-critics"),
         job("hopper-et", "mbpo", 60_000, ("eval_episodes=5",)),
+        job("hopper-et", "mbpo", 60_000, ("eval_episodes=5", *_PLAIN), label="mbpo-plain-critics"),
         job("half-cheetah", "pets", 20_000, _MEDIUM),
         job("half-cheetah", "slbo", 40_000),
         # its preset, an episode a policy: solved within three

@@ -27,6 +27,7 @@ RUNS: dict[str, tuple[str, tuple[str, ...]]] = {  # label -> algorithm, settings
     "rnd": ("rnd", (*_FIVE, "rounds=4")),
     "slbo": ("slbo", (*_FIVE, "rounds=5")),
     "mbpo": ("mbpo", (*_FIVE, "rounds=5")),
+    "mbpo-one-episode": ("mbpo", ()),  # its preset: its entropy has not been trained away before the next try
     "pets": (
         "pets",
         ("samples_per_policy=2000", "planner.num_plans=200", "planner.elites=20", "planner.particles=5", *_FEW),

@@ -21,6 +21,7 @@ from pcmlp.runs.rivals import (
     FREE_BUDGET,
     LC3,
     MBPO,
+    MBPO_DENSE,
     MBPO_ROBOTS,
     PC_PG,
     PETS,
@@ -98,7 +99,7 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     **{("random", task): {**DEEP_RANDOM, **BUDGET} for task in MUJOCO_TASKS},
     **{("pets", task): {**PETS, **PETS_ROBOTS} for task in MUJOCO_TASKS},
     **{("pets-gt", task): {**PETS_GT, **PETS_ROBOTS, "steps": 1_000, "eval_episodes": 1} for task in ROBOTS},
-    **{("mbpo", task): {**MBPO, **BUDGET, **MBPO_ROBOTS} for task in MUJOCO_TASKS},
+    **{("mbpo", task): MBPO_ROBOTS for task in MUJOCO_TASKS},
     **{(algo, task): preset for algo, preset in FREE_PRESETS.items() for task in _OWN_TASKS},
     **{(algo, task): {**preset, **FREE_BUDGET[algo]} for algo, preset in FREE_PRESETS.items() for task in MUJOCO_TASKS},
     **{("slbo", task): {**SLBO, **BUDGET, "rounds": 20} for task in MUJOCO_TASKS},
@@ -138,7 +139,7 @@ def any_preset(algo: str, horizon: int, dense: bool) -> dict[str, Any]:
         return {**PETS, **PETS_ROBOTS, "steps": 30_000}
     if algo == "mbpo":  # 20 updates a step, whatever an episode's length
         rounds = max(1, horizon // 250)
-        return {**MBPO, "steps": 30_000, "rounds": rounds, "planner.updates": max(1, 20 * horizon // rounds)}
+        return {**MBPO_DENSE, "steps": 30_000, "rounds": rounds, "planner.updates": max(1, 20 * horizon // rounds)}
     preset = {**DEEP_PRESETS[algo], "steps": 30_000, "eval_episodes": 20, "keeps_better": algo not in RIVALS}
     if algo not in ("pcmlp", "rnd", "slbo"):
         return preset
