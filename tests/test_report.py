@@ -214,5 +214,8 @@ def test_the_state_an_episode_ends_in_is_visited(tmp_path):
 def test_runs_are_told_apart_by_what_differs(tmp_path):
     runs = [load(write_run(tmp_path / name, 1, bonus=bonus)) for name, bonus in (("a", 1.0), ("b", 1.0), ("c", 0.0))]
     assert list(labelled(runs)) == ["a", "b", "c"]
+    elsewhere = [load(write_run(tmp_path / "other" / name, 1)) for name in ("a", "d")]
+    assert list(labelled([runs[1], elsewhere[1]])) == ["b", "d"]
+    assert list(labelled([runs[0], *elsewhere])) == ["a", "other/a", "other/d"]
     assert differing(runs) == ["", "", "bonus_scale=0"]
     assert differing(runs[1:]) == ["bonus_scale=1", "bonus_scale=0"]

@@ -83,9 +83,11 @@ def _runs_of(folder: Path, found: About | None, runs: Sequence[Run]) -> list[Run
 
 
 def labelled(runs: Sequence[Run]) -> dict[str, Run]:
-    """By the part of their paths in which they differ."""
+    """By their own names where those differ, else by the part of their paths that does."""
+    if len({run.path.name for run in runs}) == len(runs):
+        return {run.path.name: run for run in runs}
     common = Path(os.path.commonpath([run.path for run in runs]))
-    return {run.path.name if run.path == common else str(run.path.relative_to(common)): run for run in runs}
+    return {str(run.path.relative_to(common)): run for run in runs}
 
 
 def _is_kept(run: Run) -> bool:
