@@ -25,8 +25,14 @@ _SMALL = (
     "model.steps=500",
     "eval_episodes=2",
 )
-# As many plans as in the benchmarks of its libraries, and one particle for each net.
-_MEDIUM = ("planner.num_plans=350", "planner.elites=35", "planner.particles=5", "eval_episodes=1")
+# As many plans as in the benchmarks of its libraries, one particle for each net, two episodes a policy.
+_MEDIUM = (
+    "samples_per_policy=2000",
+    "planner.num_plans=350",
+    "planner.elites=35",
+    "planner.particles=5",
+    "eval_episodes=1",
+)
 # MBPO as its paper has it
 _PLAIN = ("planner.normed=false", "bounded=false")
 
