@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from written_runs import Page, write_run
+from written_runs import Page, write_experiment, write_run
 
 from pcmlp.experiments import sparse
 from pcmlp.experiments.experiment import describe
@@ -69,6 +69,18 @@ def test_a_report_goes_where_it_is_wanted(tmp_path):
     assert report([run], tmp_path / "new") == tmp_path / "new/report.html"
 
 
+def test_a_report_lies_in_the_folder_that_was_given(tmp_path):
+    """Wherever the runs of it lie."""
+    for name in ("a/somewhere/pcmlp", "b/somewhere/pcmlp"):
+        write_run(tmp_path / name, 1)
+    assert report([tmp_path / "a"]) == tmp_path / "a/report.html"
+    assert report([tmp_path / "a", tmp_path / "b"]) == tmp_path / "report.html"
+    write_experiment(tmp_path / "of_others", "a/somewhere/pcmlp")
+    file = report([tmp_path / "of_others"])
+    assert file == tmp_path / "of_others/report.html"
+    assert "It vanishes" in Page(file.read_text()).words
+
+
 def test_experiments_are_sections_and_other_folders_are_not(tmp_path):
     for name in ("sparse/somewhere/pcmlp", "sparse/somewhere/random", "dense/gym-X-v1/pcmlp"):
         write_run(tmp_path / name, 1, task="gym:X-v1" if "gym" in name else "somewhere")
@@ -97,17 +109,17 @@ def test_experiments_are_sections_and_other_folders_are_not(tmp_path):
 def test_an_experiment_shows_the_runs_that_it_has_from_another(tmp_path):
     for label in ("pcmlp", "random"):
         write_run(tmp_path / f"sparse/somewhere/{label}", 1)
-    said = {"title": "It vanishes", "place": "section 7.5", "shows": "how", "command": "pcmlp paper it", "order": 4}
-    said["scale"] = "full"
-    (tmp_path / "it").mkdir()
-    file = tmp_path / "it/experiment.json"
-    file.write_text(json.dumps({**said, "runs": ["sparse/somewhere/pcmlp", "sparse/nowhere/pcmlp"]}))
+    file = write_experiment(tmp_path / "it", "sparse/somewhere/pcmlp", "sparse/nowhere/pcmlp")
     for given in (tmp_path, tmp_path / "it"):
         shown = {section.title: section.labels for section in arrange(read_runs([given]))}
         assert shown["It vanishes"] == ["pcmlp"]
-    edited = ({**said, "runs": [], "scale": 3}, {**said, "runs": [], "order": "first"}, {**said, "runs": [3]})
-    for text in ('{"title": "It', *map(json.dumps, edited)):
-        file.write_text(text)
+    for spoil in (
+        lambda: file.write_text('{"title": "It'),
+        lambda: write_experiment(tmp_path / "it", scale=3),
+        lambda: write_experiment(tmp_path / "it", order="first"),
+        lambda: write_experiment(tmp_path / "it", 3),
+    ):
+        spoil()
         with pytest.raises(ConfigError, match="experiment.json: cannot be read"):
             report([tmp_path])
 

@@ -7,7 +7,7 @@ import urllib.request
 from contextlib import contextmanager
 
 import pytest
-from written_runs import write_run
+from written_runs import write_experiment, write_run
 
 from pcmlp.cli import main
 from pcmlp.report.watch import Watched, serve, watch
@@ -64,6 +64,19 @@ def test_a_page_is_made_anew_when_files_change_and_only_then(tmp_path, monkeypat
         (tmp_path / name).write_text("{}\n\n")
         assert watched.version() != before
     assert made == [0, 1, 1]
+
+
+def test_runs_that_an_experiment_has_from_another_are_watched(tmp_path):
+    run = write_run(tmp_path / "other/somewhere/pcmlp", 1, summary=False)
+    write_experiment(tmp_path / "it", "other/somewhere/pcmlp")
+    watched = Watched(tmp_path / "it")
+    assert "pcmlp (unfinished)" in watched.page()
+    before = watched.version()
+    with (run / "metrics.csv").open("a") as file:
+        file.write("2,0,10,0.2,0,1,0.5,1,,3\n")
+    assert watched.version() != before
+    (tmp_path / "it/experiment.json").write_text('{"title": ')  # being written
+    assert "No run in it has written a row yet" in watched.page()
 
 
 def test_whatever_goes_wrong_is_an_answer(tmp_path, monkeypatch):

@@ -81,6 +81,14 @@ def returning(path, *returns, task, done=True, horizon=None):
     return run
 
 
+def write_experiment(folder, *runs, **changes):
+    """What an experiment says of itself and of runs, which may lie elsewhere."""
+    said = {"title": "It vanishes", "place": "section 7.5", "shows": "how", "command": "pcmlp paper it", "order": 4}
+    folder.mkdir(exist_ok=True)
+    (folder / "experiment.json").write_text(json.dumps({**said, "scale": "full", "runs": runs, **changes}))
+    return folder / "experiment.json"
+
+
 class Page(HTMLParser):
     """What a page shows, and what it would fetch."""
 

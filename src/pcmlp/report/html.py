@@ -9,10 +9,10 @@ from pcmlp.types import ConfigError
 
 
 def report(paths: list[Path], out: Path | None = None) -> Path:
-    """Of run folders, or folders of them; written to `out`, a folder or an .html file, or beside what is reported."""
-    runs = read_runs(paths)
-    page = compose(runs)
-    place = common_folder(runs) if out is None else out
+    """Of run folders, or folders of them; written to `out`, a folder or an .html file, or to the folder that was given,
+    or that those given have in common."""
+    page = compose(read_runs(paths))
+    place = Path(os.path.commonpath([path.resolve() for path in paths])) if out is None else out
     file = place if place.suffix == ".html" else place / "report.html"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -25,8 +25,4 @@ def report(paths: list[Path], out: Path | None = None) -> Path:
 def read_runs(paths: list[Path]) -> list[Run]:
     if not paths:
         raise ConfigError("report: no folder was given; give a run folder or a folder of runs")
-    return [load(folder) for folder in dict.fromkeys(path.resolve() for path in find_runs(paths))]
-
-
-def common_folder(runs: list[Run]) -> Path:
-    return Path(os.path.commonpath([run.path for run in runs]))
+    return [load(folder) for folder in find_runs(paths)]

@@ -182,15 +182,21 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     """The run folders that are given, or lie inside those given, or that an experiment given has from another."""
     found: dict[Path, None] = {}
     for path in paths:
-        inside = (
-            [path] if (path / "metrics.csv").exists() else sorted(file.parent for file in path.rglob("metrics.csv"))
-        )
-        inside += made.runs if (made := about(path.resolve())) else ()
+        inside = runs_in(path)
         if not inside:
             what = "no run in it (no metrics.csv)" if path.is_dir() else "is not a folder"
             raise ConfigError(f"{path}: {what}; give a run folder or a folder of runs")
         found |= dict.fromkeys(inside)
     return list(found)
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """Itself, if it is a run's, or those inside; and where it is an experiment's, those that it has from another."""
+    if (folder / "metrics.csv").exists():
+        return [folder.resolve()]
+    inside = sorted(file.parent for file in folder.resolve().rglob("metrics.csv"))
+    others = made.runs if (made := about(folder.resolve())) else ()
+    return list(dict.fromkeys((*inside, *others)))
 
 
 def load(path: Path) -> Run:

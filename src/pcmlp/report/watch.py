@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Lock
 
 from pcmlp.report.page.compose import compose
-from pcmlp.report.reading import Run, load
+from pcmlp.report.reading import Run, load, runs_in
 from pcmlp.types import ConfigError
 
 _LOOPBACK = "127.0.0.1"
@@ -35,12 +35,22 @@ class Watched:
     def version(self) -> str:
         """Milliseconds of the last change, and a number for all changes."""
         seen = []
-        for path in sorted(path for name in _WATCHED for path in self.folder.rglob(name)):
+        for path in sorted({path for folder in self._folders() for name in _WATCHED for path in folder.rglob(name)}):
             with contextlib.suppress(FileNotFoundError):  # it is being replaced, and will be there the next time
                 stat = path.stat()
                 seen.append((str(path), stat.st_mtime_ns, stat.st_size))
         last = max((changed for _, changed, _ in seen), default=0)
         return f"{last // 1_000_000}-{zlib.crc32(repr(seen).encode()):08x}"
+
+    def _folders(self) -> list[Path]:
+        """Its own, and those of runs that lie elsewhere."""
+        return [self.folder, *(run for run in self._runs() if self.folder not in run.parents)]
+
+    def _runs(self) -> list[Path]:
+        try:
+            return runs_in(self.folder)
+        except ConfigError:  # what it has from another experiment is being written; the next time
+            return sorted(file.parent for file in self.folder.rglob("metrics.csv"))
 
     def page(self) -> str:
         with self._lock:  # one at a time: several readers are served the same page
@@ -52,7 +62,7 @@ class Watched:
     def _compose(self, version: str) -> str:
         runs: list[Run] = []
         notes: list[str] = []
-        for path in sorted(file.parent for file in self.folder.rglob("metrics.csv")):
+        for path in self._runs():
             try:
                 runs.append(load(path))
             except ConfigError as error:
