@@ -154,19 +154,20 @@ def test_held_out_places_are_apart_on_free_ground_and_out_of_the_goal():
         assert (np.linalg.norm(places - start, axis=1) > radius + 0.1).all()  # nobody starts there
         assert sum(y > ground.high[1] * 2 / 3 for _, y in places) >= (len(places) + 2) // 3  # behind the detour
     assert len(held_out.PLACES["point-umaze"].middles) == 10
-    there = held_out.aims(TASKS["point-umaze"]().build(), "point-umaze")["corner"]
+    there = held_out.aims(TASKS["point-umaze"]().build(), "point-umaze")["corner", held_out.THERE]
     row = jnp.zeros(2), jnp.zeros(2)
     for x, found in ((2.7, 1.0), (2.7 - 0.24, 1.0), (2.7 - 0.26, 0.0)):
         assert float(there.reward(*row, jnp.array([x, 0.3]))) == found
         assert bool(there.terminal(*row, jnp.array([x, 0.3]))) == bool(found)
-    assert held_out.aims(TASKS["acrobot"]().build(), "acrobot")[held_out.THE_TASK].reward is None
+    assert held_out.aims(TASKS["acrobot"]().build(), "acrobot")[held_out.THE_TASK, held_out.THERE].reward is None
 
 
 def test_a_place_by_the_way_pays_for_the_way_around_and_ends_in_walls():
     """An ant's states are 29 numbers, the first two of which are where it is."""
-    aims = held_out.aims(TASKS["ant-umaze"]().build(), "ant-umaze")
-    assert list(aims) == ["far end", "far end, by the way"]
-    reward, ends, there = aims["far end, by the way"]
+    task = TASKS["ant-umaze"]().build()
+    aims = held_out.aims(task, "ant-umaze")
+    assert list(aims) == held_out.asked("ant-umaze") == [("far end", "there"), ("far end", "the way")]
+    reward, ends, there = aims["far end", "the way"]
 
     def of(function, before, after):
         state, next_state = (jnp.zeros(29).at[:2].set(jnp.array(place)) for place in (before, after))
@@ -174,11 +175,14 @@ def test_a_place_by_the_way_pays_for_the_way_around_and_ends_in_walls():
 
     corners = np.array([(0.0, 0.0), (16.0, 0.0), (16.0, 16.0), (0.0, 16.0)])
     along = np.concatenate([np.linspace(a, b, 100) for a, b in itertools.pairwise(corners)])
-    way = sum(float(of(reward, a, b)) for a, b in itertools.pairwise(along))
-    assert 35 < way < 48  # the shortest one cuts corners
+    gained = sum(float(of(reward, a, b)) for a, b in itertools.pairwise(along))
+    fine = task.map.finer(4)
+    row, column, _ = fine.squares(jnp.array([(0.0, 0.0)]))
+    assert gained == pytest.approx(float(fine.ways((0.0, 16.0))[row[0], column[0]]), rel=1e-4)
     assert not any(bool(of(ends, a, b)) for a, b in itertools.pairwise(along[:-20]))
     assert of(reward, (8.0, 0.0), (7.2, 0.0)) < 0  # towards it as the crow flies
-    assert of(reward, (3.0, 3.0), (3.0, 16.0)) <= 1  # and no jump pays
+    for jump in ((3.0, 16.0), (15.0, 3.0), (-3.0, 3.0)):  # over the wall, along it, back
+        assert of(reward, (3.0, 3.0), jump) == 0
     for inside in ((3.0, 4.5), (11.0, 8.0), (3.0, 20.5)):
         assert of(ends, (3.0, 3.5), inside)
         assert of(reward, (3.0, 3.5), inside) == 0
@@ -196,11 +200,12 @@ def test_held_out_rows_are_shares_of_places(tmp_path, monkeypatch):
     held.close()
     scores = {"iteration": 0, "env_steps": 0, "eval_return_mean": 0.0}
     folder.append([{**scores, "seed": seed, "coverage": share} for seed, share in ((0, 0.9), (1, 1.0))])
-    rows = [{"place": p, "seed": s, "success": x} for p, s, x in (("a", 0, 1.0), ("b", 0, 0.5), ("a", 1, 1.0))]
+    scored = (("a", 0, 1.0), ("b", 0, 0.5), ("a", 1, 1.0))
+    rows = [{"place": p, "paid": "there", "seed": s, "success": x} for p, s, x in scored]
     row = held_out.row_of(job, folder.path, rows)
     assert (row["coverage"], row["least_coverage"], row["reached"], row["least_reached"]) == (0.95, 0.9, 0.875, 0.75)
     assert row["reached_by_the_way"] == ""
-    row = held_out.row_of(job, folder.path, [*rows, {"place": "a, by the way", "seed": 0, "success": 0.25}])
+    row = held_out.row_of(job, folder.path, [*rows, {"place": "a", "paid": "the way", "seed": 0, "success": 0.25}])
     assert (row["reached"], row["reached_by_the_way"]) == (0.875, 0.25)
     assert held_out.row_of(job, folder.path, [])["reached"] == ""
     done = Done((job,), FULL, tmp_path, tmp_path)

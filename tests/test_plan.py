@@ -15,6 +15,10 @@ from rich.console import Console
 from pcmlp import replan as replanning
 from pcmlp.cli import main
 from pcmlp.deep import imagination
+from pcmlp.experiments import held_out
+from pcmlp.experiments.experiment import Done
+from pcmlp.experiments.scales import SMOKE
+from pcmlp.experiments.tables import write_table
 from pcmlp.runs import plan as planning
 from pcmlp.runs.aim import Aim, Functions, aimed, read_aim
 from pcmlp.runs.config import load_config, resolve, to_json
@@ -282,3 +286,23 @@ def test_a_run_without_a_checkpoint_has_no_model_yet(run, tmp_path, capsys):
     young = shutil.copytree(run, tmp_path / "young", ignore=shutil.ignore_patterns("checkpoint"))
     assert main(words(young)) == 2
     assert "has no checkpoint, so no model" in one_line(capsys)
+
+
+def test_places_are_tried_by_the_way_as_well_and_each_but_once(run, tmp_path, monkeypatch):
+    """A table of before, which has nothing of ways, is gone on with."""
+    places = held_out.Places(0.25, 2, {"corner": (2.7, 0.3)}, by_the_way=True)
+    monkeypatch.setitem(held_out.PLACES, "point-umaze", places)
+    job = next(job for job in held_out.jobs() if job.name == "point-umaze/pcmlp")
+    result = tmp_path / job.where
+    result.mkdir(parents=True)
+    measured = {"return_mean": 0.5, "return_std": 0.5, "success": 0.5, "imagined_return": 0.1}
+    write_table(result / "places.csv", [{"place": "corner", "seed": seed, **measured} for seed in SEEDS])
+    done = Done((job,), dataclasses.replace(SMOKE, most={**SMOKE.most, "trials": 2}), tmp_path, tmp_path)
+    monkeypatch.setattr(Done, "run", lambda *_: run)
+    rows = held_out.places_of(job, done)
+    assert [row["paid"] for row in rows] == [*["there"] * len(SEEDS), *["the way"] * len(SEEDS)]
+    assert [int(row["seed"]) for row in rows] == [*SEEDS, *SEEDS]
+    assert [float(row["success"]) for row in rows[: len(SEEDS)]] == [0.5] * len(SEEDS)
+    assert np.isfinite([float(row[name]) for row in rows for name in ("success", "imagined_return")]).all()
+    monkeypatch.setattr(held_out, "load_learned", None)  # nothing is left to try
+    assert len(held_out.places_of(job, done)) == len(rows)

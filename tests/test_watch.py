@@ -76,7 +76,7 @@ def test_runs_that_an_experiment_has_from_another_are_watched(tmp_path):
         file.write("2,0,10,0.2,0,1,0.5,1,,3\n")
     assert watched.version() != before
     (tmp_path / "it/experiment.json").write_text('{"title": ')  # being written
-    assert "No run in it has written a row yet" in watched.page()
+    assert "experiment.json: cannot be read" in watched.page()
 
 
 def test_whatever_goes_wrong_is_an_answer(tmp_path, monkeypatch):

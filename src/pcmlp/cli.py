@@ -80,7 +80,8 @@ def one_line(box: str) -> str:
     lines = lines[1:] if lines[:1] == [""] else lines
     said = " ".join(lines[: lines.index("")]) if "" in lines else " ".join(lines)
     named = dict.fromkeys(line.split()[0] for line in lines if line.startswith("--"))
-    meant = [name for name in named if name not in said.split()]  # another command's flag of that name is no help
+    given = {word.split("=")[0].rstrip(",") for word in said.split()}
+    meant = [name for name in named if name not in given]  # another command's flag of that name is no help
     meant_words = f"; perhaps you meant {' or '.join(meant)}" if meant else ""
     return f"{said.removesuffix('.')}{meant_words}; pcmlp --help shows what there is"
 

@@ -2,9 +2,9 @@
 
 (paper: section 7.3 and figure 1, where the ant's maze is covered with no reward for it / here: that one, and the
 point's maze, and after it ten places, each planned for in the learned model with no new sample and then tried in the
-real maze. Beside it a bonus that does not know the cover, none at all, and random play, which has no model. On
-mountain-car and acrobot, whose one held-out reward is the task's own, episodes of exploring do not end at the goal, so
-nothing tells it from other places.)
+real maze; the ant's far end also with a reward for every metre of the way there. Beside it a bonus that does not know
+the cover, none at all, and random play, which has no model. On mountain-car and acrobot, whose one held-out reward is
+the task's own, episodes of exploring do not end at the goal, so nothing tells it from other places.)
 
     pcmlp paper held_out                                    # all of it; a GPU is wanted
     pcmlp paper held_out --only point-umaze/pcmlp           # one run
@@ -65,7 +65,7 @@ PLACES = {
     ),
     "ant-umaze": Places(2.0, 20, {"far end": (0.0, 16.0)}, by_the_way=True),
 }
-_BY_THE_WAY = ", by the way"
+THERE, WAY = "there", "the way"  # what is paid: being there, or every metre nearer
 _FINER = 4  # squares of a way along the side of one of the map
 THE_TASK = "the task's own"
 
@@ -114,18 +114,21 @@ class There(eqx.Module):
 
 
 class Nearer(eqx.Module):
-    """What a step gains of the shortest way over free ground: a straight line through a wall pays nothing."""
+    """What a step gains of the shortest way over free ground. One that is longer than any real one pays nothing: it may
+    have been imagined through a wall."""
 
     ground: Map
     ways: Float[Array, "rows columns"]
+    longest: float  # of real steps
 
     def __call__(
         self, state: Float[Array, " s"], action: Float[Array, " a"], next_state: Float[Array, " s"]
     ) -> Float[Array, ""]:
         row, column, inside = self.ground.squares(jnp.stack([state[:2], next_state[:2]]))
         before, after = self.ways[row, column]
-        walked = jnp.all(inside) & jnp.isfinite(before) & jnp.isfinite(after)
-        return jnp.where(walked, jnp.clip(before - after, -1.0, 1.0), 0.0)
+        far = jnp.linalg.norm(next_state[:2] - state[:2]) > self.longest
+        walked = jnp.all(inside) & jnp.isfinite(before) & jnp.isfinite(after) & ~far
+        return jnp.where(walked, before - after, 0.0)
 
 
 class Stopped(eqx.Module):
@@ -141,34 +144,47 @@ class Stopped(eqx.Module):
         return self.there(state, action, next_state) | ~(inside & self.ground.free[row, column])
 
 
-def aims(task: Task, name: str) -> dict[str, Functions]:
+def asked(name: str) -> list[tuple[str, str]]:
+    """The places of a task, and what is paid for each."""
+    if name not in PLACES:
+        return [(THE_TASK, THERE)]
+    places = PLACES[name]
+    return [(place, paid) for paid in (THERE, *[WAY] * places.by_the_way) for place in places.middles]
+
+
+def aims(task: Task, name: str) -> dict[tuple[str, str], Functions]:
     """What is planned for."""
     if name not in PLACES:
-        return {THE_TASK: Functions()}
+        return {(THE_TASK, THERE): Functions()}
     radius, _, middles, by_the_way = PLACES[name]
     there = {place: There(jnp.array(middle), jnp.array(radius)) for place, middle in middles.items()}
-    found = {place: Functions(Held(at), at, at) for place, at in there.items()}
+    found = {(place, THERE): Functions(Held(at), at, at) for place, at in there.items()}
     if by_the_way:
         assert task.map is not None
         ground = task.map.finer(_FINER)
         for place, middle in middles.items():
-            nearer = Nearer(ground, jnp.asarray(ground.ways(middle), jnp.float32))
-            found[place + _BY_THE_WAY] = Functions(nearer, Stopped(there[place], ground), there[place])
+            nearer = Nearer(ground, jnp.asarray(ground.ways(middle), jnp.float32), task.map.cell)
+            found[place, WAY] = Functions(nearer, Stopped(there[place], ground), there[place])
     return found
 
 
-def try_places(learned: Learned, task: str, scale: Scale) -> Rows:
-    """A row for each place and seed: what was imagined of it, and what came of that in the real world."""
+def try_places(learned: Learned, task: str, scale: Scale, done: Rows) -> Rows:
+    """A row for each place and seed: what was imagined of it, and what came of that in the real world. Returns are of
+    what is paid: 1 for being there, or metres."""
     episodes = scale.size("trials", PLACES[task].episodes if task in PLACES else 100)
     attempts = scale.size("plan_attempts", ATTEMPTS)
     rounds = scale.size("plan_rounds", usual_rounds(learned.config))
-    rows: Rows = []
-    for name, functions in list(aims(learned.task, task).items())[: scale.size("places", 10)]:
+    rows = [*done]
+    for (place, paid), functions in list(aims(learned.task, task).items())[: scale.size("places", 10)]:
+        if any((row["place"], row["paid"]) == (place, paid) for row in done):
+            continue
         planned = plan(learned, functions, attempts=attempts, rounds=rounds)
         saved = SavedRun(learned.path, learned.config, planned.task, planned.policies, None, functions)
         for measured, imagined in zip(measure(saved, episodes), planned.values.max(axis=(1, 2)), strict=True):
-            rows.append({"place": name, **measured, "imagined_return": round(float(imagined), 4)})
-        print(f"  {name}: success {np.mean([row['success'] for row in rows if row['place'] == name]):.2f}", flush=True)
+            rows.append({"place": place, "paid": paid, **measured, "imagined_return": round(float(imagined), 4)})
+        print(
+            f"  {place}, {paid} is paid: success {np.mean(shares(rows[-len(learned.config.seeds) :])):.2f}", flush=True
+        )
     return rows
 
 
@@ -179,20 +195,21 @@ def tables(done: Done) -> Tables:
 def places_of(job: Job, done: Done) -> Rows:
     """Kept beside the run. Trying them takes the model: none where only the files that are kept are left of a run."""
     table, run = done.result(job) / "places.csv", done.run(job)
-    if table.exists():
-        return read_table(table)
-    if job.algo not in MODELLED or run is None:
-        return []
-    rows = try_places(load_learned(run), job.task, done.scale)
+    rows: Rows = [{"paid": THERE, **row} for row in read_table(table)] if table.exists() else []
+    tried = {(row["place"], row["paid"]) for row in rows}
+    all_of_it = tried.issuperset(asked(job.task)[: done.scale.size("places", 10)])
+    if job.algo not in MODELLED or run is None or all_of_it:
+        return rows
+    rows = try_places(load_learned(run), job.task, done.scale, rows)
     write_table(table, rows)
     return rows
 
 
 def row_of(job: Job, result: Path, places: Sequence[Row]) -> Row:
-    """Of a run: its coverage where there is a map, and the share of places reached, the mean and the worst seed's."""
+    """Of a run: its coverage where there is a map, and the share of places reached, the mean and the worst seed's; and
+    of those that the way to was paid for."""
     covered = list(read_coverage(result).values()) if COLUMN in read_metrics(result) else []
-    by_the_way = [row for row in places if str(row["place"]).endswith(_BY_THE_WAY)]
-    reached = shares([row for row in places if row not in by_the_way])
+    reached, by_the_way = (shares([row for row in places if row["paid"] == paid]) for paid in (THERE, WAY))
     return {
         "task": job.task,
         "run": job.label,
@@ -200,7 +217,7 @@ def row_of(job: Job, result: Path, places: Sequence[Row]) -> Row:
         "least_coverage": round(min(covered), 4) if covered else "",
         "reached": round(float(np.mean(reached)), 4) if reached else "",
         "least_reached": round(min(reached), 4) if reached else "",
-        "reached_by_the_way": round(float(np.mean(shares(by_the_way))), 4) if by_the_way else "",
+        "reached_by_the_way": round(float(np.mean(by_the_way)), 4) if by_the_way else "",
     }
 
 

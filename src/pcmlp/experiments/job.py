@@ -139,7 +139,8 @@ def _changed(config: RunConfig, folder: Path) -> str:
 
 def _of_before(record: dict[str, Any]) -> dict[str, Any]:
     """Without what the first results that are kept did not say yet, where it is what they had."""
-    kept = {key: value for key, value in record.items() if _BEFORE.get(key) != value}
+    unread = () if record.get("bounded", True) else ("margin",)  # nothing is bounded by it
+    kept = {key: value for key, value in record.items() if _BEFORE.get(key) != value and key not in unread}
     for group in ("model", "planner"):
         inside = record[group].items()
         kept[group] = {key: value for key, value in inside if _BEFORE.get(f"{group}.{key}") != value}

@@ -33,7 +33,7 @@ _MEDIUM = (
     "planner.particles=5",
     "eval_episodes=1",
 )
-# MBPO as its paper has it
+# critics and imagined states as in the paper of MBPO
 _PLAIN = ("planner.normed=false", "bounded=false")
 
 

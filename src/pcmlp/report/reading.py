@@ -137,9 +137,10 @@ class Run:
 
     @cached_property
     def reached(self) -> float | None:
-        """The share of successes at what was planned for after exploring with no reward, where it was tried."""
+        """The share of successes at what was planned for after exploring with no reward, where it was tried; with a
+        reward for being there alone, where there are others."""
         file = self.path / "places.csv"
-        rows = read_table(file) if file.exists() else []
+        rows = [row for row in read_table(file) if row.get("paid", "there") == "there"] if file.exists() else []
         try:
             return float(np.mean([float(row["success"]) for row in rows])) if rows else None
         except (KeyError, ValueError) as error:

@@ -44,13 +44,14 @@ class Watched:
 
     def _folders(self) -> list[Path]:
         """Its own, and those of runs that lie elsewhere."""
-        return [self.folder, *(run for run in self._runs() if self.folder not in run.parents)]
+        return [self.folder, *(run for run in self._runs()[0] if self.folder not in run.parents)]
 
-    def _runs(self) -> list[Path]:
+    def _runs(self) -> tuple[list[Path], list[str]]:
+        """And why some may be missing, a line each."""
         try:
-            return runs_in(self.folder)
-        except ConfigError:  # what it has from another experiment is being written; the next time
-            return sorted(file.parent for file in self.folder.rglob("metrics.csv"))
+            return runs_in(self.folder), []
+        except ConfigError as error:
+            return sorted(file.parent for file in self.folder.rglob("metrics.csv")), [f"Left out for now: {error}"]
 
     def page(self) -> str:
         with self._lock:  # one at a time: several readers are served the same page
@@ -61,8 +62,8 @@ class Watched:
 
     def _compose(self, version: str) -> str:
         runs: list[Run] = []
-        notes: list[str] = []
-        for path in self._runs():
+        paths, notes = self._runs()
+        for path in paths:
             try:
                 runs.append(load(path))
             except ConfigError as error:

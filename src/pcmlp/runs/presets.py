@@ -21,8 +21,8 @@ from pcmlp.runs.rivals import (
     FREE_BUDGET,
     LC3,
     MBPO,
-    MBPO_DENSE,
     MBPO_ROBOTS,
+    MBPO_STEADY,
     PC_PG,
     PETS,
     PETS_GT,
@@ -139,7 +139,7 @@ def any_preset(algo: str, horizon: int, dense: bool) -> dict[str, Any]:
         return {**PETS, **PETS_ROBOTS, "steps": 30_000}
     if algo == "mbpo":  # 20 updates a step, whatever an episode's length
         rounds = max(1, horizon // 250)
-        return {**MBPO_DENSE, "steps": 30_000, "rounds": rounds, "planner.updates": max(1, 20 * horizon // rounds)}
+        return {**MBPO_STEADY, "steps": 30_000, "rounds": rounds, "planner.updates": max(1, 20 * horizon // rounds)}
     preset = {**DEEP_PRESETS[algo], "steps": 30_000, "eval_episodes": 20, "keeps_better": algo not in RIVALS}
     if algo not in ("pcmlp", "rnd", "slbo"):
         return preset

@@ -87,7 +87,7 @@ def labelled(runs: Sequence[Run]) -> dict[str, Run]:
     if len({run.path.name for run in runs}) == len(runs):
         return {run.path.name: run for run in runs}
     common = Path(os.path.commonpath([run.path for run in runs]))
-    return {str(run.path.relative_to(common)): run for run in runs}
+    return {run.path.name if run.path == common else str(run.path.relative_to(common)): run for run in runs}
 
 
 def _is_kept(run: Run) -> bool:
