@@ -402,3 +402,11 @@ def test_an_interrupt_before_anything_was_learned(tmp_path, monkeypatch):
     monkeypatch.setattr(framework, "start", twice)
     assert main([*TRAIN, *SETTINGS, "--out", "run"]) == 130
     assert read_summary(tmp_path / "run")["seeds"][0]["final_return"] is None
+
+
+@pytest.mark.parametrize("words", [["--port", "3"], ["--port=3"]])
+def test_a_flag_of_another_command_is_not_suggested_to_who_gave_it(words, capsys):
+    assert main(["report", "somewhere", *words]) == 2
+    said = capsys.readouterr().err
+    assert "--port" in said
+    assert "perhaps you meant" not in said

@@ -338,3 +338,16 @@ def test_a_broken_config_file_is_bad_input():
     changed = dataclasses.replace(resolve(LOCK), ridge=-1.0)
     with pytest.raises(ConfigError, match="ridge"):
         from_json(to_json(changed))
+
+
+def test_mbpo_is_steadied_in_simulators_and_plain_in_our_own_tasks():
+    """Hopper: plain critics expected thousands where hundreds can be paid."""
+    found = {task: resolve(task, "mbpo") for task in ("mountain-car", "pendulum", "hopper-et", "gym:Pendulum-v1")}
+    steady = {task: (config.planner.normed, config.bounded) for task, config in found.items()}
+    assert steady == {
+        "mountain-car": (False, False),
+        "pendulum": (False, False),
+        "hopper-et": (True, True),
+        "gym:Pendulum-v1": (True, True),
+    }
+    assert found["hopper-et"].margin == found["gym:Pendulum-v1"].margin == 0.1
