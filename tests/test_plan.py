@@ -288,6 +288,7 @@ def test_a_run_without_a_checkpoint_has_no_model_yet(run, tmp_path, capsys):
     assert "has no checkpoint, so no model" in one_line(capsys)
 
 
+@pytest.mark.slow
 def test_places_are_tried_by_the_way_as_well_and_each_but_once(run, tmp_path, monkeypatch):
     """A table of before, which has nothing of ways, is gone on with."""
     places = held_out.Places(0.25, 2, {"corner": (2.7, 0.3)}, by_the_way=True)
