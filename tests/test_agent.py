@@ -190,6 +190,7 @@ def pair(agent):
     return algo, keys, algo.iterate(keys, algo.start(keys), 1)
 
 
+@pytest.mark.slow
 def test_seeds_together_as_alone(pair, make):
     """The same random numbers, so the same samples; what a product over two seeds rounds differently is small."""
     *_, (learner, metrics, samples, _) = pair
@@ -207,6 +208,7 @@ def test_seeds_together_as_alone(pair, make):
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5 * scale)
 
 
+@pytest.mark.slow
 def test_after_one_iteration_nothing_is_compiled(pair):
     """Nor for another bonus, no covariance, or a longer run; and nothing becomes NaN."""
     algo, keys, (learner, *_) = pair
