@@ -83,8 +83,8 @@ def test_the_file_holds_what_is_promised(tmp_path, capsys):
     assert min(times) > 0
     host = result["host"]
     assert (host["task"], host["steps"]) == ("mountain-car", 20)
-    assert min(host["physics_s"], host["around_s"]) > 0
-    assert 0 < host["share_around"] < 1
+    assert min(host["physics_s"], host["policy_s"], host["around_s"]) > 0
+    assert 0 < host["share_policy"] + host["share_around"] < 1
     assert "one paper round" in capsys.readouterr().out
 
 

@@ -112,9 +112,9 @@ def show(result: dict[str, Any]) -> None:
         table.add_row(f"mountain-car solved, {name.replace('_', ' ')}", shown)
     if host := result["host"]:
         steps = f"of an iteration of {host['task']}, {host['seeds']} seeds"
-        for part in ("physics", "around", "stage"):
+        for part in ("physics", "policy", "around", "stage"):
             table.add_row(f"{part} {steps}", f"{host[f'{part}_s']:.2f} s")
-        table.add_row("  share of what is around the physics", f"{host['share_around']:.1%}")
+        table.add_row("  share of what is around physics and policy", f"{host['share_around']:.1%}")
     table.add_row("peak memory, one seed", f"{result['peak_memory_mb']:.0f} MB")
     Console().print(table)
 

@@ -1,15 +1,22 @@
-"""Where an iteration's time goes in a simulator on the host: its physics, what is around a step of it, the stage."""
+"""Where an iteration's time goes in a simulator on the host: physics, policies, what is around both, the stage.
 
+python -m pcmlp.bench.host                              # that part of `pcmlp bench --host half-cheetah` alone
+"""
+
+import json
 import time
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import tyro
 
 from pcmlp.bench.clock import time_of
 from pcmlp.runs.build import build
+from pcmlp.runs.cache import prepare
 from pcmlp.runs.config import RunConfig, resolve
 from pcmlp.runs.run import seed_keys
+from pcmlp.runs.summary import device, versions
 from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.types import ConfigError
 
@@ -21,7 +28,8 @@ def host_config(task: str, seeds: int, settings: tuple[str, ...] = ()) -> RunCon
 def host_seconds(config: RunConfig) -> dict[str, float | int | str]:
     """An iteration of `pcmlp train TASK` with so many seeds, without compiling, evaluating and saving.
 
-    `around_s` is what real steps cost besides the physics: the policy, rewards and ends, transfers, Python.
+    `policy_s` is what the policies take to answer; `around_s` what real steps cost besides both: transfers, Python,
+    rewards and ends.
     """
     algo = build(config)[1]
     world, keys = algo.world, seed_keys(config)
@@ -32,11 +40,14 @@ def host_seconds(config: RunConfig) -> dict[str, float | int | str]:
     learner = algo.iterate(keys, algo.start(keys), 1).learner  # compiles
     jax.block_until_ready(learner.env_steps)
 
-    before, begun = world.environments.steppers.seconds, time.perf_counter()
     draws = jax.vmap(lambda key: jr.fold_in(key, 2))(keys)
+    clocks = world.environments.steppers, world.answers
+    before, begun = [clock.seconds for clock in clocks], time.perf_counter()
     samples, _ = world.collect(draws, learner.policy, config.samples_per_policy or 1)
     jax.block_until_ready(samples.reward)
-    collect_s, physics_s = time.perf_counter() - begun, world.environments.steppers.seconds - before
+    collect_s = time.perf_counter() - begun
+    physics_s, policy_s = (clock.seconds - then for clock, then in zip(clocks, before, strict=True))
+    around_s = collect_s - physics_s - policy_s
     whole_s = time_of(lambda: algo.iterate(keys, learner, 2).metrics)
     world.close()
     return {
@@ -44,7 +55,18 @@ def host_seconds(config: RunConfig) -> dict[str, float | int | str]:
         "seeds": len(config.seeds),
         "steps": int(jnp.sum(samples.valid)),
         "physics_s": physics_s,
-        "around_s": collect_s - physics_s,
+        "policy_s": policy_s,
+        "around_s": around_s,
         "stage_s": whole_s - collect_s,
-        "share_around": (collect_s - physics_s) / whole_s,
+        "share_policy": policy_s / whole_s,
+        "share_around": around_s / whole_s,
     }
+
+
+def main(task: str = "half-cheetah", seeds: int = 4) -> None:
+    prepare()
+    print(json.dumps({**host_seconds(host_config(task, seeds)), "device": device(), "versions": versions()}))
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

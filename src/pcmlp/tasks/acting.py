@@ -4,6 +4,7 @@ A step of the physics takes a tenth of a millisecond or so, and whatever else it
 the simulator is, without what only learning needs, and what is random about them is drawn for a whole walk at once.
 """
 
+import time
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
@@ -73,6 +74,26 @@ def act(
         return jax.vmap(partial(one, policy))(drawn, memory, begins, state)
 
     return eqx.filter_vmap(of_a_seed)(policies, drawn, memory, begins, state)
+
+
+class Answers:
+    """What policies do at a step, timed."""
+
+    def __init__(self):
+        self.seconds = 0.0  # so far
+
+    def of(self, policies: AbstractPolicy) -> Callable[..., tuple[Carry, Action, np.ndarray]]:
+        """`act` of them; the actions also as the simulator takes them."""
+        answer = compiled(act, policies)
+
+        def timed(*inputs):
+            begun = time.perf_counter()
+            memory, action = answer(*inputs)
+            played = np.asarray(action)
+            self.seconds += time.perf_counter() - begun
+            return memory, action, played
+
+        return timed
 
 
 def each(function: Callable, state: Array, action: Array, next_state: Array) -> Array:

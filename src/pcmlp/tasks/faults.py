@@ -79,11 +79,12 @@ class Sight:
         """The answers, with the faults that some observations are; all at once, because a comparison of a few numbers
         takes longer than a step of a small environment."""
         rows = answers if isinstance(answers, Rows) else self._rows(what, answers)
+        seen = rows.observation
+        if ((seen >= self.low) & (seen <= self.high)).all():  # nearly always, and then nothing is too large for 32 bits
+            return rows._replace(observation=seen.astype(np.float32))
         with np.errstate(over="ignore"):
-            values = rows.observation.astype(np.float32)
-        fits = (values >= self.low) & (values <= self.high)
-        if fits.all():
-            return rows._replace(observation=values)
+            values = seen.astype(np.float32)
+        fits = (values >= self.low) & (values <= self.high)  # what is rounded may fit where it did not
         found = {int(i): self._fault(what, values[i]) for i in np.flatnonzero(~fits.all(axis=1))}
         return rows._replace(observation=values, faults={**found, **rows.faults})
 

@@ -58,6 +58,7 @@ class GymnasiumWorld(AbstractWorld):
     states: Box
     actions: Box
     environments: Environments = eqx.field(static=True)
+    answers: acting.Answers = eqx.field(static=True, default_factory=acting.Answers)
 
     @staticmethod
     def of(
@@ -176,14 +177,13 @@ class GymnasiumWorld(AbstractWorld):
         an episode ends before and there is a `restart`, the next one begins."""
         if not live.any():
             return
-        act = compiled(acting.act, policies)
+        act = self.answers.of(policies)
         ends = None if self.mdp.terminal in (never, unknown) else compiled(acting.each, self.mdp.terminal)
         drawn = self._drawn(lanes, policies)
         memory, begins, begun = compiled(acting.begin, policies)(live), np.zeros_like(live), np.zeros(live.shape, int)
         state = self.environments.reset(live, lanes.seed, fixed=lanes.fixed)
         for t in range(int(final.max()) + 1):
-            memory, action = act([values[t] for values in drawn], memory, begins, state)
-            played = np.asarray(action)
+            memory, action, played = act([values[t] for values in drawn], memory, begins, state)
             next_state, own_reward, terminated, truncated, spoilt = self.environments.step(played, live)
             good = live & ~spoilt
             terminal = terminated if ends is None else terminated | (good & np.asarray(ends(state, action, next_state)))
