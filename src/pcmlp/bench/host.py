@@ -1,22 +1,15 @@
-"""Where an iteration's time goes in a simulator on the host: physics, policies, what is around both, the stage.
+"""Where an iteration's time goes in a simulator on the host: physics, policies, what is around both, the stage."""
 
-python -m pcmlp.bench.host                              # that part of `pcmlp bench --host half-cheetah` alone
-"""
-
-import json
 import time
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import tyro
 
 from pcmlp.bench.clock import time_of
 from pcmlp.runs.build import build
-from pcmlp.runs.cache import prepare
 from pcmlp.runs.config import RunConfig, resolve
 from pcmlp.runs.run import seed_keys
-from pcmlp.runs.summary import device, versions
 from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.types import ConfigError
 
@@ -61,12 +54,3 @@ def host_seconds(config: RunConfig) -> dict[str, float | int | str]:
         "share_policy": policy_s / whole_s,
         "share_around": around_s / whole_s,
     }
-
-
-def main(task: str = "half-cheetah", seeds: int = 4) -> None:
-    prepare()
-    print(json.dumps({**host_seconds(host_config(task, seeds)), "device": device(), "versions": versions()}))
-
-
-if __name__ == "__main__":
-    tyro.cli(main)
