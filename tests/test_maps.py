@@ -75,19 +75,6 @@ def test_ways_may_be_diagonal_and_end_where_none_leads():
         ground.ways((0.5, 9.0))
 
 
-def test_a_way_from_a_point_grows_with_every_step_from_the_place():
-    fine = CORRIDOR.finer(4)
-    place = (0.25, 8.25)  # the middle of a finer square
-    ways = jnp.asarray(fine.ways(place), jnp.float32)
-    x = np.linspace(0.25, 7.0, 50)
-    along = fine.way_from(jnp.asarray(np.stack([x, np.full_like(x, 8.25)], axis=1), jnp.float32), ways)
-    np.testing.assert_allclose(along, x - 0.25, atol=1e-5)
-    middles = jnp.array([[0.25, 4.25], [8.25, 6.25]])
-    row, column, _ = fine.squares(middles)
-    np.testing.assert_allclose(fine.way_from(middles, ways), ways[row, column], rtol=1e-6)
-    assert np.isinf(fine.way_from(jnp.array([[3.0, 6.0], [-3.0, 4.0]]), ways)).all()  # solid, and off the map
-
-
 def test_finer_squares_are_of_the_same_ground():
     fine = CORRIDOR.finer(4)
     assert fine.free.shape == (12, 20)

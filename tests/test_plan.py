@@ -185,28 +185,6 @@ def test_the_best_of_all_attempts_is_kept(run, monkeypatch):
     assert float(policy.noise) == 4.0
 
 
-def test_where_learning_goes_on_from_plan_to_plan_so_does_planning(run):
-    """The policy to deploy says what it is by its noise; a planner that changes nothing gives it back."""
-    learned = planning.load_learned(run, [3])
-
-    class Idle(eqx.Module):
-        inner: object
-
-        def init(self, key, mdp):
-            return self.inner.init(key, mdp)
-
-        def plan(self, key, mdp, policy):
-            return policy, {"planned_value": jnp.ones(())}
-
-    one = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, learned.learner)
-    one = eqx.tree_at(lambda l: l.deploying.noise, one, jnp.array(7.0))
-    for fresh, noise in ((False, 7.0), (True, 1.0)):
-        algo = dataclasses.replace(learned.algo, world=learned.task.world, fresh=fresh)
-        object.__setattr__(algo, "planner", Idle(learned.algo.planner))
-        policy, _ = replanning.plan_anew(learned.keys[0], algo, one, 1, 2)
-        assert float(policy.noise) == noise
-
-
 @pytest.mark.slow
 def test_mppi_plans_too_and_its_policy_comes_back(mppi_run, tmp_path):
     assert main(words(mppi_run, "--seeds", "8")) == 0

@@ -4,9 +4,7 @@
 is right wherever the cover has been serves any reward that is paid there.)
 
 One imagined reward may be found from one fresh policy and not from another, so there are `attempts`, of `rounds` calls
-of the planner each, and the policy with the highest imagined return is kept. Where a run's policies go on from plan to
-plan (`Deep.fresh` is false, as for robots), each attempt goes on from the one it would deploy: who can walk need not
-learn it again for every place. That return is of episodes that begin at
+of the planner each, and the policy with the highest imagined return is kept. That return is of episodes that begin at
 the world's own starts, as real ones do; planning also begins at states of the replay (`Deep.replay_starts`), from which
 a goal is near that is far from the start.
 """
@@ -51,20 +49,17 @@ def plan_anew(
         for k, a in ((starts_key, algo), (own_key, own_only))
     )
 
-    def beginning(key):
-        return algo.planner.init(key, imagined) if algo.fresh else learner.deploying
-
     def one_round(carry, inputs):
         (policy, best), most = eqx.combine(carry[0], rest), carry[1]
         begins, (init_key, plan_key) = inputs
-        policy = select(begins, beginning(init_key), policy)
+        policy = select(begins, algo.planner.init(init_key, imagined), policy)
         policy, metrics = algo.planner.plan(plan_key, imagined, policy)
         value = _value(judge_key, judged, policy, metrics)
         # The last of those that are alike, which has learned for longest; never one whose value is no number.
         best = select(value >= most, policy, best)
         return (eqx.filter((policy, best), eqx.is_array), jnp.fmax(most, value)), value
 
-    first = beginning(first_key)
+    first = algo.planner.init(first_key, imagined)
     arrays, rest = eqx.partition((first, first), eqx.is_array)
     count = attempts * rounds
     inputs = jnp.arange(count) % rounds == 0, jax.vmap(jr.split)(jr.split(loop_key, count))

@@ -124,9 +124,10 @@ class Nearer(eqx.Module):
     def __call__(
         self, state: Float[Array, " s"], action: Float[Array, " a"], next_state: Float[Array, " s"]
     ) -> Float[Array, ""]:
-        before, after = self.ground.way_from(jnp.stack([state[:2], next_state[:2]]), self.ways)
+        row, column, inside = self.ground.squares(jnp.stack([state[:2], next_state[:2]]))
+        before, after = self.ways[row, column]
         far = jnp.linalg.norm(next_state[:2] - state[:2]) > self.longest
-        walked = jnp.isfinite(before) & jnp.isfinite(after) & ~far
+        walked = jnp.all(inside) & jnp.isfinite(before) & jnp.isfinite(after) & ~far
         return jnp.where(walked, before - after, 0.0)
 
 

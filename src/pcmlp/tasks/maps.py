@@ -92,18 +92,5 @@ class Map(eqx.Module):
         found = scipy.sparse.csgraph.dijkstra(graph, directed=False, indices=number[row, column])
         return np.where(free, found.reshape(free.shape), np.inf)
 
-    def way_from(self, points: Float[Array, "n 2"], ways: Float[Array, "rows columns"]) -> Float[Array, " n"]:
-        """The length of the way from each point, straight to the middle of a square next to it and from there by
-        `ways`, over whichever is shortest: it changes with every step, where that of a square is the same all over it.
-        Infinite where none leads."""
-        row, column, inside = self.squares(points)
-        down, right = jnp.indices((3, 3), dtype=row.dtype).reshape(2, 1, -1) - 1
-        rows = jnp.clip(row[:, None] + down, 0, ways.shape[0] - 1)
-        columns = jnp.clip(column[:, None] + right, 0, ways.shape[1] - 1)
-        number = jnp.stack([columns, rows], axis=2).astype(jnp.float32)
-        middles = jnp.asarray(self.low, jnp.float32)[None, None, :] + self.cell * (number + 0.5)
-        length = jnp.linalg.norm(points[:, None] - middles, axis=2) + ways[rows, columns]
-        return jnp.where(inside & jnp.isfinite(ways[row, column]), jnp.min(length, axis=1), jnp.inf)
-
 
 __all__ = ["Map"]
