@@ -245,4 +245,4 @@ def test_pets_balances_a_pole_in_four_episodes(tmp_path):
         str(tmp_path / "run"),
     ]
     assert main([*command, "--set", *small, *smaller]) == 0
-    assert max(row["eval_return_mean"] for row in read_metrics(tmp_path / "run")) > 150
+    assert max(read_metrics(tmp_path / "run")["eval_return_mean"]) > 150
