@@ -51,7 +51,7 @@ def without(config: RunConfig) -> str:
     if config.algo in NO_BONUS:
         return f"{config.algo} has no bonus, so that what it promises may be less than the best; give another --algo"
     if isinstance(config, DeepConfig) and config.reward_free:
-        return "a reward-free run promises nothing of the reward"
+        return "a reward-free run promises nothing of the reward; explore for it as well"
     return ""
 
 
