@@ -19,8 +19,10 @@ from pcmlp.experiments import held_out
 from pcmlp.experiments.experiment import Done
 from pcmlp.experiments.scales import SMOKE
 from pcmlp.experiments.tables import write_table
+from pcmlp.planners import Guided, ShootingPolicy
+from pcmlp.replan import Ahead, Search
 from pcmlp.runs import plan as planning
-from pcmlp.runs.aim import Aim, Functions, aimed, read_aim
+from pcmlp.runs.aim import Aim, Functions, aimed, read_plan
 from pcmlp.runs.config import load_config, resolve, to_json
 from pcmlp.runs.evaluate import Held, measure
 from pcmlp.runs.policy import SavedRun, load_run
@@ -117,7 +119,7 @@ def test_success_is_by_the_predicate_at_any_step(run):
     learned = planning.load_learned(run, [8])
     assert learned.config.seeds == (8,)
     always, nowhere = (Held(f) for f in (lambda s, a, n: n[0] < 5.0, lambda s, a, n: n[0] > 5.0))
-    planned = planning.plan(learned, Functions(reward=always, terminal=never), attempts=1, rounds=1)
+    planned = planning.plan(learned, Functions(reward=always, terminal=never), how=Ahead(1, 1))
     assert planned.values.tolist() == [[[20.0]]]
     for predicate, share in ((always.predicate, 1.0), (nowhere.predicate, 0.0)):
         functions = Functions(reward=always, terminal=never, success=predicate)
@@ -158,6 +160,37 @@ def test_what_it_plans_in_is_the_learned_model_with_the_new_reward_alone(run):
     assert 0.3 < near.mean() < 1.0  # the world's own starts, and states of the replay
     rows = np.asarray(one.replay.data.state)[np.asarray(one.replay.data.valid)]
     assert all((place == rows).all(axis=1).any() for place in starts[~near])
+
+
+def search_words(run, *more):
+    given = ["--search", "--plans", "6", "--length", "4"]
+    return ["plan", str(run), "--reward", "aims.py:right", *given, "--out", "out", *more]
+
+
+def test_a_search_at_every_step_is_planned_saved_and_measured(run, tmp_path):
+    """What comes back from the folder is what was made: the same guide and model, and the same way through the maze."""
+    assert main(search_words(run)) == 0
+    record = json.loads((tmp_path / "out/plan.json").read_text())
+    assert (record["search"], record["rounds"]) == ({"plans": 6, "length": 4}, 1)
+    learned = planning.load_learned(run)
+    saved = load_run(tmp_path / "out", trust_code=True)
+    assert isinstance(saved.policies, ShootingPolicy)
+    shooter = saved.policies.shooter
+    assert isinstance(shooter, Guided)
+    assert (shooter.num_plans, shooter.plan_length) == (6, 4)
+    for held, learnt in (
+        (shooter.guide, learned.learner.policy),
+        (saved.policies.mdp.transition.model, learned.learner.model),
+    ):
+        assert eqx.tree_equal(held, learnt)
+    made = planning.plan(learned, saved.functions, how=Search(6, 4)).policies
+    here, there = (measure(saved._replace(policies=policies), 2) for policies in (saved.policies, made))
+    assert here == there
+    assert main(["eval", "out", "--episodes", "2", "--trust-code"]) == 0
+    assert json.loads((tmp_path / "out/eval.json").read_text())["seeds"] == here
+    (tmp_path / "out/plan.json").write_text(json.dumps({**record, "search": {"plans": "many"}}))
+    with pytest.raises(ConfigError, match="plan it again"):
+        load_run(tmp_path / "out", trust_code=True)
 
 
 def test_the_best_of_all_attempts_is_kept(run, monkeypatch):
@@ -201,7 +234,7 @@ def test_the_tasks_own_reward_needs_no_file(run, tmp_path, capsys):
     assert "the reward of point-umaze" in capsys.readouterr().out
     assert main(["eval", "out", "--episodes", "2"]) == 0
     assert not (tmp_path / "imported").exists()
-    assert read_aim(tmp_path / "out") == Aim()
+    assert read_plan(tmp_path / "out") == (Aim(), None)
     saved = load_run(tmp_path / "out")
     assert saved.task.success_return == 1.0
     assert saved.task.world.mdp.terminal is not never  # the goal ends it again
@@ -256,6 +289,7 @@ def one_line(capsys):
         (["--seeds", "3", "3"], "give some of these, each once"),
         (["--rounds", "0"], "rounds=0: give 1"),
         (["--attempts", "few"], "attempts=few"),
+        (["--plans", "7"], "plans=7: a plan has no plans; give --search as well"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(run, more, said, tmp_path, capsys):
@@ -267,6 +301,26 @@ def test_bad_input_is_one_line_and_writes_nothing(run, more, said, tmp_path, cap
     assert main([*given, *more]) == 2
     assert said in one_line(capsys)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--attempts", "2"], "attempts=2: a search has no attempts; leave it out"),
+        (["--plans", "0"], "plans=0: give 1 to 10000"),
+        (["--length", "long"], "length=long"),
+    ],
+)
+def test_a_search_that_cannot_be_is_one_line_and_writes_nothing(run, more, said, tmp_path, capsys):
+    assert main(search_words(run, *more)) == 2
+    assert said in one_line(capsys)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_who_searches_anyway_is_told_so(mppi_run, tmp_path, capsys):
+    assert main(search_words(mppi_run)) == 2
+    assert "plans by mppi, at every step anyway; leave it out" in one_line(capsys)
 
 
 def test_a_run_that_has_no_model_says_which_have_one(tmp_path, capsys):
@@ -298,11 +352,11 @@ def test_places_are_tried_by_the_way_as_well_and_each_but_once(run, tmp_path, mo
     result.mkdir(parents=True)
     measured = {"return_mean": 0.5, "return_std": 0.5, "success": 0.5, "imagined_return": 0.1}
     write_table(result / "places.csv", [{"place": "corner", "seed": seed, **measured} for seed in SEEDS])
-    done = Done((job,), dataclasses.replace(SMOKE, most={**SMOKE.most, "trials": 2}), tmp_path, tmp_path)
+    done = Done((job,), dataclasses.replace(SMOKE, most={**SMOKE.most, "trials": 2, "places": 3}), tmp_path, tmp_path)
     monkeypatch.setattr(Done, "run", lambda *_: run)
     rows = held_out.places_of(job, done)
-    assert [row["paid"] for row in rows] == [*["there"] * len(SEEDS), *["the way"] * len(SEEDS)]
-    assert [int(row["seed"]) for row in rows] == [*SEEDS, *SEEDS]
+    assert [row["paid"] for row in rows] == [paid for paid in ("there", "the way", "the way, searched") for _ in SEEDS]
+    assert [int(row["seed"]) for row in rows] == [*SEEDS] * 3
     assert [float(row["success"]) for row in rows[: len(SEEDS)]] == [0.5] * len(SEEDS)
     assert np.isfinite([float(row[name]) for row in rows for name in ("success", "imagined_return")]).all()
     monkeypatch.setattr(held_out, "load_learned", None)  # nothing is left to try

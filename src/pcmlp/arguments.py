@@ -77,6 +77,12 @@ class Plan:
     """Fresh policies to plan from; the best in the imagination is kept."""
     rounds: Annotated[str | None, arg(metavar="INT")] = None
     """Calls of the planner for each of them."""
+    search: FlagCreatePairsOff[bool] = False
+    """Plan at every step of the episode instead, among what the exploring policy would do: for a reward on the way."""
+    plans: Annotated[str | None, arg(metavar="INT")] = None
+    """Imagined episodes that a search chooses from."""
+    length: Annotated[str | None, arg(metavar="INT")] = None
+    """Steps of each of them."""
     out: Annotated[Path | None, arg(metavar="DIR")] = None
     """The folder for the policies, new or empty; RUN-plan-NAME if not given."""
     trust_code: FlagCreatePairsOff[bool] = False

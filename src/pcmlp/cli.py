@@ -241,11 +241,9 @@ def plan(command: Plan, words: list[str]) -> int:
     given = command.success_return
     threshold = None if given is None else parse_float("success_return", given)
     aim = Aim(command.reward, command.terminal, command.success, threshold)
-    counts = {
-        name: parse_int(name, text)
-        for name, text in (("attempts", command.attempts), ("rounds", command.rounds))
-        if text is not None
-    }
+    given = {name: getattr(command, name) for name in ("attempts", "rounds", "plans", "length")}
+    counts = {name: parse_int(name, text) for name, text in given.items() if text is not None}
+    how = planning.how_asked(command.search, counts)
     name = "task" if command.reward is None else command.reward.rpartition(":")[2]
     run = command.run if command.run.name not in ("", "..") else command.run.resolve()
     out = command.out or run.with_name(f"{run.name}-plan-{Path(name).stem}")
@@ -255,7 +253,7 @@ def plan(command: Plan, words: list[str]) -> int:
     paid = aim.reward or f"the reward of {learned.config.task_name}"
     known = f"in the model of {command.run} after {learned.env_steps:,.0f} env steps, with no new one"
     say(console, f"planning for {paid} {known}")
-    record = planning.plan_run(learned, aim, out, command=shlex.join(["pcmlp", *words]), **counts)
+    record = planning.plan_run(learned, aim, out, how, command=shlex.join(["pcmlp", *words]))
     table = Table("seed", "imagined return", "of each attempt", title=f"planned: {out}")
     for seed in record["seeds"]:
         table.add_row(cell(seed["seed"]), cell(seed["imagined_return"]), "  ".join(map(cell, seed["by_attempt"])))

@@ -7,7 +7,13 @@ One imagined reward may be found from one fresh policy and not from another, so 
 of the planner each, and the policy with the highest imagined return is kept. That return is of episodes that begin at
 the world's own starts, as real ones do; planning also begins at states of the replay (`Deep.replay_starts`), from which
 a goal is near that is far from the start.
+
+A policy that is planned for all of an episode can rest on whatever the model is wrong about. The other way is to plan
+at every step of the real episode, as far as the model is to be trusted, and to choose among what the exploring policy
+would do (`Search`; planners/guided.py). That wants a reward that is paid on the way.
 """
+
+from dataclasses import dataclass
 
 import equinox as eqx
 import jax
@@ -17,11 +23,29 @@ from jaxtyping import Array, Float, Key
 
 from pcmlp.deep import Deep, DeepLearner, imagination, imagined_starts, over_seeds
 from pcmlp.imagine import no_bonus
-from pcmlp.rollout import mean_return, select
-from pcmlp.types import MDP, AbstractPolicy, Metrics
+from pcmlp.planners.guided import Guided
+from pcmlp.planners.shooting import ShootingPolicy, ensemble_size
+from pcmlp.rollout import mean_return, promised_return, select
+from pcmlp.types import MDP, AbstractPolicy, Box, DrawsAhead, Metrics
 
 _PLANNING = 2**31 + 2  # folded into a seed's key, where iterations fold in their own number
 _JUDGED = 64  # imagined episodes that a policy is judged by
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Policies for whole episodes, planned before there are any."""
+
+    attempts: int = 3
+    rounds: int | None = None  # as many as the planner usually takes
+
+
+@dataclass(frozen=True)
+class Search:
+    """A plan at every step of an episode: of imagined episodes of the exploring policy, this many and this long."""
+
+    plans: int = 200
+    length: int = 15
 
 
 def replan(
@@ -72,3 +96,38 @@ def _value(key: Key[Array, ""], judged: MDP, policy: AbstractPolicy, metrics: Me
     if "planned_value" in metrics:
         return metrics["planned_value"]
     return mean_return(key, judged, policy.deterministic(), _JUDGED)
+
+
+def search(
+    keys: Key[Array, " seeds"], algo: Deep, learner: DeepLearner, asked: Search
+) -> tuple[ShootingPolicy, Float[Array, "seeds 1 1"]]:
+    """For each seed, the policy that searches for the reward of `algo.world.mdp` in the learner's model, and its own
+    imagined return."""
+    policies = searching_of_seeds(algo, learner, asked)
+    return policies, _promised(keys, algo.stage(), policies)[:, None, None]
+
+
+@eqx.filter_jit
+def _promised(keys, algo, policies):
+    def of_a_seed(key, policy):
+        judged = eqx.tree_at(lambda mdp: mdp.initial, policy.mdp, algo.world.mdp.initial)
+        return promised_return(jr.fold_in(key, _PLANNING), judged, policy)
+
+    return over_seeds(of_a_seed, keys, policies)
+
+
+def searching_of_seeds(algo: Deep, learner: DeepLearner, asked: Search) -> ShootingPolicy:
+    return eqx.filter_vmap(lambda learner: searching(algo.stage(), learner, asked))(learner)
+
+
+def searching(algo: Deep, learner: DeepLearner, asked: Search) -> ShootingPolicy:
+    """For one seed."""
+    states, actions = algo.world.states, algo.world.actions
+    assert isinstance(states, Box)
+    assert isinstance(actions, Box)
+    nowhere = jnp.zeros((1, states.size))  # a search begins where the episode is
+    imagined = imagination(algo, learner.model, no_bonus, learner.seen, nowhere)
+    particles = ensemble_size(imagined) or 1
+    guide = learner.policy.acting() if isinstance(learner.policy, DrawsAhead) else learner.policy
+    shooter = Guided(actions=actions, guide=guide, num_plans=asked.plans, plan_length=asked.length, particles=particles)
+    return ShootingPolicy(shooter, imagined, jnp.zeros((asked.length, actions.size)))

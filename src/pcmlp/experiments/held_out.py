@@ -2,7 +2,8 @@
 
 (paper: section 7.3 and figure 1, where the ant's maze is covered with no reward for it / here: that one, and the
 point's maze, and after it ten places, each planned for in the learned model with no new sample and then tried in the
-real maze; the ant's far end also with a reward for every metre of the way there. Beside it a bonus that does not know
+real maze; the ant's far end also with a reward for every metre of the way there, planned ahead and by a search at every
+step. Beside it a bonus that does not know
 the cover, none at all, and random play, which has no model. On mountain-car and acrobot, whose one held-out reward is
 the task's own, episodes of exploring do not end at the goal, so nothing tells it from other places.)
 
@@ -23,11 +24,12 @@ from pcmlp.experiments.experiment import Done, Experiment, Tables, main
 from pcmlp.experiments.job import PAPER_SEEDS, Job
 from pcmlp.experiments.scales import Scale
 from pcmlp.experiments.tables import Row, Rows, write_table
+from pcmlp.replan import Ahead, Search
 from pcmlp.runs.aim import Functions
 from pcmlp.runs.coverage import COLUMN, read_coverage
 from pcmlp.runs.evaluate import Held, measure
 from pcmlp.runs.folder import read_metrics, read_table
-from pcmlp.runs.plan import ATTEMPTS, MODELLED, Learned, load_learned, plan, usual_rounds
+from pcmlp.runs.plan import MODELLED, Learned, load_learned, plan, usual_rounds
 from pcmlp.runs.policy import SavedRun
 from pcmlp.tasks.maps import Map
 from pcmlp.types import Task
@@ -65,7 +67,8 @@ PLACES = {
     ),
     "ant-umaze": Places(2.0, 20, {"far end": (0.0, 16.0)}, by_the_way=True),
 }
-THERE, WAY = "there", "the way"  # what is paid: being there, or every metre nearer
+# what is paid: being there, or every metre nearer, for which a policy is planned ahead, or every step by a search
+THERE, WAY, SEARCHED = "there", "the way", "the way, searched"
 _FINER = 4  # squares of a way along the side of one of the map
 THE_TASK = "the task's own"
 
@@ -149,7 +152,8 @@ def asked(name: str) -> list[tuple[str, str]]:
     if name not in PLACES:
         return [(THE_TASK, THERE)]
     places = PLACES[name]
-    return [(place, paid) for paid in (THERE, *[WAY] * places.by_the_way) for place in places.middles]
+    ways = [WAY, SEARCHED] if places.by_the_way else []
+    return [(place, paid) for paid in (THERE, *ways) for place in places.middles]
 
 
 def aims(task: Task, name: str) -> dict[tuple[str, str], Functions]:
@@ -165,6 +169,7 @@ def aims(task: Task, name: str) -> dict[tuple[str, str], Functions]:
         for place, middle in middles.items():
             nearer = Nearer(ground, jnp.asarray(ground.ways(middle), jnp.float32), task.map.cell)
             found[place, WAY] = Functions(nearer, Stopped(there[place], ground), there[place])
+        found |= {(place, SEARCHED): found[place, WAY] for place in middles}
     return found
 
 
@@ -172,13 +177,14 @@ def try_places(learned: Learned, task: str, scale: Scale, done: Rows) -> Rows:
     """A row for each place and seed: what was imagined of it, and what came of that in the real world. Returns are of
     what is paid: 1 for being there, or metres."""
     episodes = scale.size("trials", PLACES[task].episodes if task in PLACES else 100)
-    attempts = scale.size("plan_attempts", ATTEMPTS)
-    rounds = scale.size("plan_rounds", usual_rounds(learned.config))
+    attempts = scale.size("plan_attempts", Ahead.attempts)
+    ahead = Ahead(attempts, scale.size("plan_rounds", usual_rounds(learned.config)))
+    search = Search(scale.size("search_plans", Search.plans))
     rows = [*done]
     for (place, paid), functions in list(aims(learned.task, task).items())[: scale.size("places", 10)]:
         if any((row["place"], row["paid"]) == (place, paid) for row in done):
             continue
-        planned = plan(learned, functions, attempts=attempts, rounds=rounds)
+        planned = plan(learned, functions, how=search if paid == SEARCHED else ahead)
         saved = SavedRun(learned.path, learned.config, planned.task, planned.policies, None, functions)
         for measured, imagined in zip(measure(saved, episodes), planned.values.max(axis=(1, 2)), strict=True):
             rows.append({"place": place, "paid": paid, **measured, "imagined_return": round(float(imagined), 4)})
@@ -207,9 +213,11 @@ def places_of(job: Job, done: Done) -> Rows:
 
 def row_of(job: Job, result: Path, places: Sequence[Row]) -> Row:
     """Of a run: its coverage where there is a map, and the share of places reached, the mean and the worst seed's; and
-    of those that the way to was paid for."""
+    of those that the way to was paid for, planned ahead and by a search."""
     covered = list(read_coverage(result).values()) if COLUMN in read_metrics(result) else []
-    reached, by_the_way = (shares([row for row in places if row["paid"] == paid]) for paid in (THERE, WAY))
+    reached, by_the_way, by_search = (
+        shares([row for row in places if row["paid"] == paid]) for paid in (THERE, WAY, SEARCHED)
+    )
     return {
         "task": job.task,
         "run": job.label,
@@ -218,6 +226,7 @@ def row_of(job: Job, result: Path, places: Sequence[Row]) -> Row:
         "reached": round(float(np.mean(reached)), 4) if reached else "",
         "least_reached": round(min(reached), 4) if reached else "",
         "reached_by_the_way": round(float(np.mean(by_the_way)), 4) if by_the_way else "",
+        "reached_by_search": round(float(np.mean(by_search)), 4) if by_search else "",
     }
 
 

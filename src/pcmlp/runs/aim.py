@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pcmlp.replan import Search
 from pcmlp.runs.durable import check_own
 from pcmlp.tasks.checks import Samples, check_reward, check_terminal
 from pcmlp.tasks.registered import hash_of, load_function
 from pcmlp.types import MDP, AbstractWorld, ConfigError, Task
 
 FILE = "plan.json"
+SEARCH = "search"  # in it
 
 
 class Functions(NamedTuple):
@@ -83,17 +85,19 @@ def aimed(task: Task, functions: Functions, success_return: float | None) -> Tas
     return dataclasses.replace(task, world=world, success_return=success_return)
 
 
-def read_aim(folder: Path) -> Aim | None:
-    """What the folder's policies were planned for; none where it holds a run."""
+def read_plan(folder: Path) -> tuple[Aim | None, Search | None]:
+    """What the folder's policies were planned for, none where it holds a run, and the search that they make for it."""
     file = folder / FILE
     if not file.exists():
-        return None
+        return None, None
     check_own(file, folder)
     try:
-        record: Any = json.loads(file.read_text())["aim"]
-        aim = Aim(**record)
+        record: Any = json.loads(file.read_text())
+        aim, asked = Aim(**record["aim"]), record.get(SEARCH)
         if not all(isinstance(place, str) for place in aim.code):
             raise ValueError("a place is no text")
-    except (ValueError, KeyError, TypeError) as error:
+        if asked and not all(isinstance(count, int) and count > 0 for count in asked.values()):
+            raise ValueError("a count is no number")
+        return aim, Search(**asked) if asked else None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{file}: truncated, edited or of an older pcmlp; plan it again") from error
-    return aim

@@ -8,7 +8,7 @@ Everything is checked before anything long begins.
 import dataclasses
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Array
 
 from pcmlp.deep import Deep, DeepLearner
-from pcmlp.replan import replan
-from pcmlp.runs.aim import FILE, Aim, Functions, aimed, check_functions
+from pcmlp.replan import Ahead, Search, replan, search
+from pcmlp.runs.aim import FILE, SEARCH, Aim, Functions, aimed, check_functions
 from pcmlp.runs.build import build
 from pcmlp.runs.config import RunConfig, load_config, to_json
 from pcmlp.runs.durable import write_text
@@ -36,8 +36,8 @@ from pcmlp.tasks.checks import Samples
 from pcmlp.types import AbstractPolicy, ConfigError, RunStopped, Task
 
 MODELLED = [algo for algo in DEEP_PRESETS if algo != "random"]  # whose runs hold a model that can be planned in
-ATTEMPTS = 3
-_MOST = 10_000  # of either: more is a slip
+_AHEAD = Ahead()
+_MOST = 10_000  # of whatever is asked for: more is a slip
 
 
 class Learned(NamedTuple):
@@ -117,48 +117,59 @@ def plan(
     learned: Learned,
     functions: Functions,
     success_return: float | None = None,
-    *,
-    attempts: int = ATTEMPTS,
-    rounds: int | None = None,
+    how: Ahead | Search = _AHEAD,
 ) -> Planned:
     """Policies for the reward, in the model; a program that is compiled once for rewards that differ in arrays only."""
-    rounds = usual_rounds(learned.config) if rounds is None else rounds
-    for name, count in (("attempts", attempts), ("rounds", rounds)):
-        if not 1 <= count <= _MOST:
-            raise ConfigError(f"{name}={count}: give 1 to {_MOST}")
+    check_how(learned, how)
     task = aimed(learned.task, functions, success_return)
     algo = dataclasses.replace(learned.algo, world=task.world)
-    policies, values = replan(learned.keys, algo, learned.learner, attempts, rounds)
+    if isinstance(how, Search):
+        policies, values = search(learned.keys, algo, learned.learner, how)
+    else:
+        rounds = usual_rounds(learned.config) if how.rounds is None else how.rounds
+        policies, values = replan(learned.keys, algo, learned.learner, how.attempts, rounds)
     known = np.nan_to_num(np.asarray(values), nan=-np.inf)
     if not np.isfinite(known).any(axis=(1, 2)).all():
         raise RunStopped("no imagined return was a number, so nothing was kept; look for a reward that grows huge")
     return Planned(task, policies, known)
 
 
-def plan_run(
-    learned: Learned,
-    aim: Aim,
-    out: Path,
-    *,
-    attempts: int = ATTEMPTS,
-    rounds: int | None = None,
-    command: str = "",
-) -> dict[str, Any]:
+def how_asked(search: bool, counts: Mapping[str, int]) -> Ahead | Search:
+    """The way to plan that these numbers belong to."""
+    kind, name, remedy = (Search, "a search", "leave it out") if search else (Ahead, "a plan", "give --search as well")
+    if strange := [count for count in counts if count not in {field.name for field in dataclasses.fields(kind)}]:
+        raise ConfigError(f"{strange[0]}={counts[strange[0]]}: {name} has no {strange[0]}; {remedy}")
+    return kind(**counts)
+
+
+def check_how(learned: Learned, how: Ahead | Search) -> None:
+    for name, count in dataclasses.asdict(how).items():
+        if count is not None and not 1 <= count <= _MOST:
+            raise ConfigError(f"{name}={count}: give 1 to {_MOST}")
+    if isinstance(how, Search) and learned.learner.policy.searches:
+        planner = learned.config.planner.name
+        raise ConfigError(f"search: {learned.path} plans by {planner}, at every step anyway; leave it out")
+
+
+def plan_run(learned: Learned, aim: Aim, out: Path, how: Ahead | Search = _AHEAD, command: str = "") -> dict[str, Any]:
     """Into the folder `out`, and what `plan.json` says of it; bad input writes nothing."""
     began = time.perf_counter()
     check_free(out)
+    check_how(learned, how)
     aim = aim.with_hash()
     functions = aim.load()
     check_functions(functions, learned.task.world, collected(learned))
-    planned = plan(learned, functions, aim.success_return, attempts=attempts, rounds=rounds)
+    planned = plan(learned, functions, aim.success_return, how)
+    _, attempts, rounds = planned.values.shape
     record = {
         "aim": dataclasses.asdict(aim),
         "task": learned.config.task_name,
         "algo": learned.config.algo,
         "run": learned.path.name,
         "iteration": learned.iteration,
+        SEARCH: dataclasses.asdict(how) if isinstance(how, Search) else None,
         "attempts": attempts,
-        "rounds": planned.values.shape[2],
+        "rounds": rounds,
         "command": command,
         "seeds": [
             {"seed": seed, "imagined_return": max(tried), "by_attempt": tried}

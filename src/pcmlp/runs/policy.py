@@ -13,15 +13,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from pcmlp.deep import DeepLearner
-from pcmlp.runs.aim import Aim, Functions, aimed, read_aim
+from pcmlp.deep import Deep, DeepLearner
+from pcmlp.replan import Search, searching_of_seeds
+from pcmlp.runs.aim import Aim, Functions, aimed, read_plan
 from pcmlp.runs.arrays import from_bytes, named_arrays, to_bytes
 from pcmlp.runs.build import build
 from pcmlp.runs.checkpoint import fingerprint
 from pcmlp.runs.config import RunConfig, load_config
 from pcmlp.runs.durable import check_own, room_for, write_durably, write_text
 from pcmlp.tasks.registered import GymnasiumTask
-from pcmlp.types import AbstractLearner, AbstractPolicy, ConfigError, Task
+from pcmlp.types import AbstractAlgorithm, AbstractLearner, AbstractPolicy, ConfigError, Task
 
 
 def deployed(learner: AbstractLearner) -> AbstractPolicy:
@@ -59,7 +60,7 @@ class SavedRun(NamedTuple):
 
 def load_run(run: Path, *, trust_code: bool = False) -> SavedRun:
     """What a run or a plan deploys, in its task. A file of code that it names is not imported unless it is trusted."""
-    config, aim = load_config(run), read_aim(run)
+    config, (aim, search) = load_config(run), read_plan(run)
     file = run / "policy" / "policy.safetensors"
     data = _vouched_for(file, run, config)
     check_trusted(run, config, aim, trust_code)
@@ -69,11 +70,19 @@ def load_run(run: Path, *, trust_code: bool = False) -> SavedRun:
         task = aimed(task, functions, aim.success_return)
         algo = dataclasses.replace(algo, world=task.world)
     keys = jax.vmap(jax.random.key)(jnp.arange(len(config.seeds)))
-    like = eqx.filter_eval_shape(lambda k: deployed(algo.start(k)), keys)
+    like = eqx.filter_eval_shape(lambda k: _planned(algo, algo.start(k), search), keys)
     try:
         return SavedRun(run, config, task, from_bytes(data, like), aim, functions)
     except ValueError as error:
         raise ConfigError(f"{file}: not the policy of this version of pcmlp ({error}); train it again") from error
+
+
+def _planned(algo: AbstractAlgorithm, learner: AbstractLearner, search: Search | None) -> AbstractPolicy:
+    if search is None:
+        return deployed(learner)
+    assert isinstance(algo, Deep)
+    assert isinstance(learner, DeepLearner)
+    return searching_of_seeds(algo, learner, search)
 
 
 def check_trusted(folder: Path, config: RunConfig, aim: Aim | None, trust_code: bool) -> None:
