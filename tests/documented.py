@@ -175,6 +175,8 @@ def shrink(words: list[str]) -> list[str]:
     command = cli.parse(words)
     if isinstance(command, Eval):
         return [*_without(words, "--episodes"), "--episodes", "2"]
+    if isinstance(command, Plan) and command.search:
+        return [*_without(_without(words, "--plans"), "--length"), "--plans", "4", "--length", "3"]
     if isinstance(command, Plan):
         return [*_without(_without(words, "--attempts"), "--rounds"), "--attempts", "1", "--rounds", "1"]
     return words

@@ -19,7 +19,7 @@ from pcmlp.experiments import held_out
 from pcmlp.experiments.experiment import Done
 from pcmlp.experiments.scales import SMOKE
 from pcmlp.experiments.tables import write_table
-from pcmlp.planners import Guided, ShootingPolicy
+from pcmlp.planners import GuidedPolicy
 from pcmlp.replan import Ahead, Search
 from pcmlp.runs import plan as planning
 from pcmlp.runs.aim import Aim, Functions, aimed, read_plan
@@ -174,12 +174,10 @@ def test_a_search_at_every_step_is_planned_saved_and_measured(run, tmp_path):
     assert (record["search"], record["rounds"]) == ({"plans": 6, "length": 4}, 1)
     learned = planning.load_learned(run)
     saved = load_run(tmp_path / "out", trust_code=True)
-    assert isinstance(saved.policies, ShootingPolicy)
-    shooter = saved.policies.shooter
-    assert isinstance(shooter, Guided)
-    assert (shooter.num_plans, shooter.plan_length) == (6, 4)
+    assert isinstance(saved.policies, GuidedPolicy)
+    assert (saved.policies.num_plans, saved.policies.plan_length) == (6, 4)
     for held, learnt in (
-        (shooter.guide, learned.learner.policy),
+        (saved.policies.guide, learned.learner.policy),
         (saved.policies.mdp.transition.model, learned.learner.model),
     ):
         assert eqx.tree_equal(held, learnt)

@@ -23,8 +23,7 @@ from jaxtyping import Array, Float, Key
 
 from pcmlp.deep import Deep, DeepLearner, imagination, imagined_starts, over_seeds
 from pcmlp.imagine import no_bonus
-from pcmlp.planners.guided import Guided
-from pcmlp.planners.shooting import ShootingPolicy, ensemble_size
+from pcmlp.planners.guided import GuidedPolicy
 from pcmlp.rollout import mean_return, promised_return, select
 from pcmlp.types import MDP, AbstractPolicy, Box, DrawsAhead, Metrics
 
@@ -100,7 +99,7 @@ def _value(key: Key[Array, ""], judged: MDP, policy: AbstractPolicy, metrics: Me
 
 def search(
     keys: Key[Array, " seeds"], algo: Deep, learner: DeepLearner, asked: Search
-) -> tuple[ShootingPolicy, Float[Array, "seeds 1 1"]]:
+) -> tuple[GuidedPolicy, Float[Array, "seeds 1 1"]]:
     """For each seed, the policy that searches for the reward of `algo.world.mdp` in the learner's model, and its own
     imagined return."""
     policies = searching_of_seeds(algo, learner, asked)
@@ -116,18 +115,15 @@ def _promised(keys, algo, policies):
     return over_seeds(of_a_seed, keys, policies)
 
 
-def searching_of_seeds(algo: Deep, learner: DeepLearner, asked: Search) -> ShootingPolicy:
+def searching_of_seeds(algo: Deep, learner: DeepLearner, asked: Search) -> GuidedPolicy:
     return eqx.filter_vmap(lambda learner: searching(algo.stage(), learner, asked))(learner)
 
 
-def searching(algo: Deep, learner: DeepLearner, asked: Search) -> ShootingPolicy:
+def searching(algo: Deep, learner: DeepLearner, asked: Search) -> GuidedPolicy:
     """For one seed."""
-    states, actions = algo.world.states, algo.world.actions
+    states = algo.world.states
     assert isinstance(states, Box)
-    assert isinstance(actions, Box)
     nowhere = jnp.zeros((1, states.size))  # a search begins where the episode is
     imagined = imagination(algo, learner.model, no_bonus, learner.seen, nowhere)
-    particles = ensemble_size(imagined) or 1
     guide = learner.policy.acting() if isinstance(learner.policy, DrawsAhead) else learner.policy
-    shooter = Guided(actions=actions, guide=guide, num_plans=asked.plans, plan_length=asked.length, particles=particles)
-    return ShootingPolicy(shooter, imagined, jnp.zeros((asked.length, actions.size)))
+    return GuidedPolicy(guide, imagined, asked.plans, asked.length)

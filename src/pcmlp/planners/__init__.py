@@ -1,7 +1,7 @@
 """Planning oracles: each is handed an `MDP` and does not know whether it is real."""
 
 from pcmlp.planners.cem import CEM
-from pcmlp.planners.guided import Guided
+from pcmlp.planners.guided import GuidedPolicy
 from pcmlp.planners.lqr import LQR, LinearPolicy
 from pcmlp.planners.mppi import MPPI
 from pcmlp.planners.sac import SAC, SoftActorCritic
@@ -17,7 +17,7 @@ __all__ = [
     "TRPO",
     "ActorCritic",
     "FinitePolicy",
-    "Guided",
+    "GuidedPolicy",
     "LinearPolicy",
     "Shooting",
     "ShootingPolicy",

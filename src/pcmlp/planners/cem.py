@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Key
 
-from pcmlp.planners.shooting import AbstractSampler, Plan, correlation_factor, plan_returns
+from pcmlp.planners.shooting import AbstractShooter, Plan, correlation_factor, plan_returns
 from pcmlp.types import MDP, Box, State
 
 
-class CEM(AbstractSampler):
+class CEM(AbstractShooter):
     actions: Box
     num_plans: int = eqx.field(static=True, default=200)
     plan_length: int = eqx.field(static=True, default=20)

@@ -1,12 +1,14 @@
-"""A search that another policy guides: of what that might do from here, the best, anew at every step.
+"""A search that another policy guides: of what that might do from here, what pays best, anew at every step.
 
-    plans = the actions of `num_plans` imagined episodes of the guide, each with noise of its own, and what is left of
-            the last plan;   the one with the highest return next
+    imagine `num_plans` episodes of the guide from s, each with noise of its own, `plan_length` steps long
+    a = the first action of the one with the highest return
 
 (paper: none.) CEM and MPPI may ask for any actions, and with a learned model they find those that it is wrong about: a
 pose in which it has an ant drift along. Here the reward chooses, and never makes up, actions: all of them are such as
 the guide takes in such a state. A guide that has collected what the model was learned from is where that is right.
 """
+
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -14,26 +16,28 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Key
 
-from pcmlp.planners.shooting import AbstractShooter, Plan, plan_returns
 from pcmlp.rollout import begin, first_episode, walk
-from pcmlp.types import MDP, AbstractPolicy, Box, State
+from pcmlp.types import MDP, AbstractPolicy, Action, Carry, State
 
 
-class Guided(AbstractShooter):
-    actions: Box
-    guide: AbstractPolicy
+class GuidedPolicy(AbstractPolicy):
+    guide: AbstractPolicy  # one that remembers nothing: every plan begins with it anew
+    mdp: MDP  # what it plans in
     num_plans: int = eqx.field(static=True, default=200)
     plan_length: int = eqx.field(static=True, default=15)
-    particles: int = eqx.field(static=True, default=1)  # that what is left of the last plan is judged by
+    searches: ClassVar[bool] = True
 
-    def refine(self, key: Key[Array, ""], mdp: MDP, state: State, plan: Plan) -> Plan:
-        guide_key, last_key = jr.split(key)
+    def init(self) -> Carry:
+        return ()
+
+    def __call__(self, key: Key[Array, ""], carry: Carry, state: State) -> tuple[Carry, Action]:
         start = begin(state, self.guide)
-        episodes = jax.vmap(lambda k: first_episode(walk(k, mdp, self.guide, start, self.plan_length)[1]))(
-            jr.split(guide_key, self.num_plans)
+        plans = jax.vmap(lambda k: first_episode(walk(k, self.mdp, self.guide, start, self.plan_length)[1]))(
+            jr.split(key, self.num_plans)
         )
-        returns = jnp.sum(jnp.where(episodes.valid, episodes.reward, 0.0), axis=1)
-        last = plan_returns(last_key, mdp, state, plan[None], self.actions, self.particles)
-        plans = jnp.concatenate([plan[None], episodes.action])
-        returns = jnp.concatenate([last, jnp.where(jnp.isfinite(returns), returns, -jnp.inf)])
-        return plans[jnp.argmax(returns)]  # the last plan, where none of them is a number
+        returns = jnp.sum(jnp.where(plans.valid, plans.reward, 0.0), axis=1)
+        best = jnp.argmax(jnp.where(jnp.isfinite(returns), returns, -jnp.inf))
+        return carry, plans.action[best, 0]
+
+    def deterministic(self) -> "GuidedPolicy":
+        return self  # its randomness is the search's own, not exploration

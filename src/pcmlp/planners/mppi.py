@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-from pcmlp.planners.shooting import AbstractSampler, Plan, correlation_factor, plan_returns, whitened
+from pcmlp.planners.shooting import AbstractShooter, Plan, correlation_factor, plan_returns, whitened
 from pcmlp.types import MDP, Box, State
 
 
-class MPPI(AbstractSampler):
+class MPPI(AbstractShooter):
     actions: Box
     num_plans: int = eqx.field(static=True, default=200)  # K
     plan_length: int = eqx.field(static=True, default=30)  # H

@@ -114,10 +114,6 @@ class AbstractShooter(eqx.Module):
     def refine(self, key: Key[Array, ""], mdp: MDP, state: State, plan: Plan) -> Plan:
         """A better plan; the same one where no return is a number."""
 
-
-class AbstractSampler(AbstractShooter):
-    """A shooter with noise of its own."""
-
     @abc.abstractmethod
     def random_plan(self, key: Key[Array, ""]) -> Plan:
         """Noise, as `refine` would add it to a plan that does nothing."""
@@ -153,7 +149,7 @@ class Shooting(AbstractPlanner):
     an old bonus is a good start or a local optimum, and imagined returns can tell.
     """
 
-    shooter: AbstractSampler
+    shooter: AbstractShooter
     warmup: int = eqx.field(static=True, default=10)
     restarts: int = eqx.field(static=True, default=0)
 
