@@ -166,7 +166,9 @@ def test_a_place_by_the_way_pays_for_the_way_around_and_ends_in_walls():
     """An ant's states are 29 numbers, the first two of which are where it is."""
     task = TASKS["ant-umaze"]().build()
     aims = held_out.aims(task, "ant-umaze")
-    assert list(aims) == held_out.asked("ant-umaze") == [("far end", "there"), ("far end", "the way")]
+    paid = ["there", "the way", "the way, searched"]
+    assert list(aims) == held_out.asked("ant-umaze") == [("far end", what) for what in paid]
+    assert aims["far end", "the way, searched"] is aims["far end", "the way"]
     reward, ends, there = aims["far end", "the way"]
 
     def of(function, before, after):
