@@ -154,22 +154,22 @@ def test_held_out_places_are_apart_on_free_ground_and_out_of_the_goal():
         assert (np.linalg.norm(places - start, axis=1) > radius + 0.1).all()  # nobody starts there
         assert sum(y > ground.high[1] * 2 / 3 for _, y in places) >= (len(places) + 2) // 3  # behind the detour
     assert len(held_out.PLACES["point-umaze"].middles) == 10
-    there = held_out.aims(TASKS["point-umaze"]().build(), "point-umaze")["corner", held_out.THERE]
+    there = held_out.aim(TASKS["point-umaze"]().build(), "point-umaze", held_out.Trial("corner"))
     row = jnp.zeros(2), jnp.zeros(2)
     for x, found in ((2.7, 1.0), (2.7 - 0.24, 1.0), (2.7 - 0.26, 0.0)):
         assert float(there.reward(*row, jnp.array([x, 0.3]))) == found
         assert bool(there.terminal(*row, jnp.array([x, 0.3]))) == bool(found)
-    assert held_out.aims(TASKS["acrobot"]().build(), "acrobot")[held_out.THE_TASK, held_out.THERE].reward is None
+    (own,) = held_out.asked("acrobot")
+    assert held_out.aim(TASKS["acrobot"]().build(), "acrobot", own).reward is None
 
 
 def test_a_place_by_the_way_pays_for_the_way_around_and_ends_in_walls():
     """An ant's states are 29 numbers, the first two of which are where it is."""
     task = TASKS["ant-umaze"]().build()
-    aims = held_out.aims(task, "ant-umaze")
-    paid = ["there", "the way", "the way, searched"]
-    assert list(aims) == held_out.asked("ant-umaze") == [("far end", what) for what in paid]
-    assert aims["far end", "the way, searched"] is aims["far end", "the way"]
-    reward, ends, there = aims["far end", "the way"]
+    trials = held_out.asked("ant-umaze")
+    ways = [("there", "ahead"), ("the way", "ahead"), ("the way", "search")]
+    assert trials == [("far end", *way) for way in ways]
+    reward, ends, there = held_out.aim(task, "ant-umaze", trials[-1])
 
     def of(function, before, after):
         state, next_state = (jnp.zeros(29).at[:2].set(jnp.array(place)) for place in (before, after))
@@ -203,12 +203,13 @@ def test_held_out_rows_are_shares_of_places(tmp_path, monkeypatch):
     scores = {"iteration": 0, "env_steps": 0, "eval_return_mean": 0.0}
     folder.append([{**scores, "seed": seed, "coverage": share} for seed, share in ((0, 0.9), (1, 1.0))])
     scored = (("a", 0, 1.0), ("b", 0, 0.5), ("a", 1, 1.0))
-    rows = [{"place": p, "paid": "there", "seed": s, "success": x} for p, s, x in scored]
+    rows = [{"place": p, "paid": "there", "planned": "ahead", "seed": s, "success": x} for p, s, x in scored]
     row = held_out.row_of(job, folder.path, rows)
     assert (row["coverage"], row["least_coverage"], row["reached"], row["least_reached"]) == (0.95, 0.9, 0.875, 0.75)
     assert row["reached_by_the_way"] == ""
-    row = held_out.row_of(job, folder.path, [*rows, {"place": "a", "paid": "the way", "seed": 0, "success": 0.25}])
-    assert (row["reached"], row["reached_by_the_way"]) == (0.875, 0.25)
+    way = {"place": "a", "paid": "the way", "planned": "ahead", "seed": 0, "success": 0.25}
+    row = held_out.row_of(job, folder.path, [*rows, way, {**way, "planned": "search", "success": 0.75}])
+    assert (row["reached"], row["reached_by_the_way"], row["reached_by_search"]) == (0.875, 0.25, 0.75)
     assert held_out.row_of(job, folder.path, [])["reached"] == ""
     done = Done((job,), FULL, tmp_path, tmp_path)
     assert held_out.places_of(job, done) == []  # nothing is left of its model

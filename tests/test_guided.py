@@ -56,13 +56,24 @@ def test_it_looks_as_far_as_its_plans():
 
 
 def test_nothing_counts_behind_an_end():
-    """Either way the first step is the last one: what would be paid for going on is not."""
+    """To the left is the end, and much to be had behind it; to the right a little."""
 
     def reward(state, action, next_state):
-        return jnp.where(next_state[0] < -0.4, 1.0, 0.3)
+        return jnp.where(state[0] < 0, 9.0, jnp.where(next_state[0] > 0, 0.1, 0.0))
 
-    ends = line(reward, lambda s, a, n: jnp.abs(n[0]) > 0.4)
-    np.testing.assert_array_equal(first_actions(ends), -0.5)
+    np.testing.assert_array_equal(first_actions(line(reward)), -0.5)
+    np.testing.assert_array_equal(first_actions(line(reward, lambda s, a, n: n[0] < 0)), 0.5)
+
+
+def test_the_noise_of_the_model_is_the_same_for_all_plans():
+    """It is larger than what the guide does, and chooses nothing."""
+
+    def noisy(key, state, action):
+        return state + action + 5.0 * jr.normal(key, state.shape)
+
+    quiet = line()
+    mdp = MDP(quiet.initial, noisy, quiet.reward, quiet.terminal, quiet.horizon)
+    np.testing.assert_array_equal(first_actions(mdp), 0.5)
 
 
 def test_a_return_that_is_no_number_is_never_the_best():
@@ -75,7 +86,7 @@ def test_a_return_that_is_no_number_is_never_the_best():
 def test_a_search_gets_further_than_its_guide():
     """The guide stays about where it is; with four of its ways to choose from at every step it leaves."""
     mdp = line()
-    policy = GuidedPolicy(LeftOrRight(), mdp, 4, 6)
+    policy = GuidedPolicy(LeftOrRight(), mdp, num_plans=4, plan_length=6)
     walked = eqx.filter_jit(lambda policy, keys: jax.vmap(lambda k: episode_return(k, mdp, policy))(keys))
     gained, alone = (np.mean(walked(p, jr.split(jr.key(1), 32))) for p in (policy, LeftOrRight()))
     assert abs(alone) < 1.5  # of 10

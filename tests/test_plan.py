@@ -23,6 +23,7 @@ from pcmlp.planners import GuidedPolicy
 from pcmlp.replan import Ahead, Search
 from pcmlp.runs import plan as planning
 from pcmlp.runs.aim import Aim, Functions, aimed, read_plan
+from pcmlp.runs.build import build
 from pcmlp.runs.config import load_config, resolve, to_json
 from pcmlp.runs.evaluate import Held, measure
 from pcmlp.runs.policy import SavedRun, load_run
@@ -163,7 +164,7 @@ def test_what_it_plans_in_is_the_learned_model_with_the_new_reward_alone(run):
 
 
 def search_words(run, *more):
-    given = ["--search", "--plans", "6", "--length", "4"]
+    given = ["--search", "--num-plans", "6", "--plan-length", "4"]
     return ["plan", str(run), "--reward", "aims.py:right", *given, "--out", "out", *more]
 
 
@@ -171,7 +172,8 @@ def test_a_search_at_every_step_is_planned_saved_and_measured(run, tmp_path):
     """What comes back from the folder is what was made: the same guide and model, and the same way through the maze."""
     assert main(search_words(run)) == 0
     record = json.loads((tmp_path / "out/plan.json").read_text())
-    assert (record["search"], record["rounds"]) == ({"plans": 6, "length": 4}, 1)
+    assert record["search"] == {"num_plans": 6, "plan_length": 4}
+    assert record["attempts"] is record["rounds"] is None
     learned = planning.load_learned(run)
     saved = load_run(tmp_path / "out", trust_code=True)
     assert isinstance(saved.policies, GuidedPolicy)
@@ -186,9 +188,24 @@ def test_a_search_at_every_step_is_planned_saved_and_measured(run, tmp_path):
     assert here == there
     assert main(["eval", "out", "--episodes", "2", "--trust-code"]) == 0
     assert json.loads((tmp_path / "out/eval.json").read_text())["seeds"] == here
-    (tmp_path / "out/plan.json").write_text(json.dumps({**record, "search": {"plans": "many"}}))
-    with pytest.raises(ConfigError, match="plan it again"):
-        load_run(tmp_path / "out", trust_code=True)
+    for edited in ({"num_plans": "many"}, {"num_plans": True}, {"plan_length": 0}, {"plans": 3}, 7, None):
+        (tmp_path / "out/plan.json").write_text(json.dumps({**record, "search": edited}))
+        with pytest.raises(ConfigError, match="plan it again"):
+            load_run(tmp_path / "out", trust_code=True)
+
+
+def test_a_guide_comes_without_what_only_learning_needs(tiny):
+    """SAC's, as robots have it: critics and optimiser would be in every saved plan."""
+    sizes = ("planner.name=sac", "planner.sizes=8", "planner.streams=4", "planner.updates=2", "planner.batch=4")
+    _, algo = build(resolve("point-umaze", "pcmlp", SEEDS, 40, (*tiny, *sizes, "task.horizon=20")))
+    learner = algo.start(jax.vmap(jax.random.key)(jnp.array(SEEDS)))
+    policies = replanning.searching_of_seeds(algo, learner, Search(5, 3))
+    assert policies.guide.targets is policies.guide.optimiser is None
+    assert eqx.tree_equal(policies.guide.learned.actor, learner.policy.learned.actor)
+    one = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, policies)
+    _, action = one(jax.random.key(0), one.init(), jnp.array([0.5, 0.5]))
+    assert action.shape == (2,)
+    assert np.isfinite(action).all()
 
 
 def test_the_best_of_all_attempts_is_kept(run, monkeypatch):
@@ -287,7 +304,6 @@ def one_line(capsys):
         (["--seeds", "3", "3"], "give some of these, each once"),
         (["--rounds", "0"], "rounds=0: give 1"),
         (["--attempts", "few"], "attempts=few"),
-        (["--plans", "7"], "plans=7: a plan has no plans; give --search as well"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(run, more, said, tmp_path, capsys):
@@ -304,13 +320,14 @@ def test_bad_input_is_one_line_and_writes_nothing(run, more, said, tmp_path, cap
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--attempts", "2"], "attempts=2: a search has no attempts; leave it out"),
-        (["--plans", "0"], "plans=0: give 1 to 10000"),
-        (["--length", "long"], "length=long"),
+        (["--search", "--attempts", "2"], "attempts=2: belongs to a plan ahead; leave it out"),
+        (["--search", "--num-plans", "0"], "num_plans=0: give 1 to 10000"),
+        (["--search", "--plan-length", "long"], "plan_length=long"),
+        (["--num-plans", "7"], "num_plans=7: belongs to a search; give --search as well"),
     ],
 )
 def test_a_search_that_cannot_be_is_one_line_and_writes_nothing(run, more, said, tmp_path, capsys):
-    assert main(search_words(run, *more)) == 2
+    assert main(["plan", str(run), "--out", "out", *more]) == 2
     assert said in one_line(capsys)
     assert not (tmp_path / "out").exists()
 

@@ -79,12 +79,12 @@ class Plan:
     """Calls of the planner for each of them."""
     search: FlagCreatePairsOff[bool] = False
     """Plan at every step of the episode instead, among what the exploring policy would do: for a reward on the way."""
-    plans: Annotated[str | None, arg(metavar="INT")] = None
+    num_plans: Annotated[str | None, arg(metavar="INT")] = None
     """Imagined episodes that a search chooses from."""
-    length: Annotated[str | None, arg(metavar="INT")] = None
+    plan_length: Annotated[str | None, arg(metavar="INT")] = None
     """Steps of each of them."""
     out: Annotated[Path | None, arg(metavar="DIR")] = None
-    """The folder for the policies, new or empty; RUN-plan-NAME if not given."""
+    """The folder for the policies, new or empty; RUN-plan-NAME or RUN-search-NAME if not given."""
     trust_code: FlagCreatePairsOff[bool] = False
     """Import the file of code that the run itself names as its reward or termination, if it names one."""
 

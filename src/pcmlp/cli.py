@@ -241,12 +241,12 @@ def plan(command: Plan, words: list[str]) -> int:
     given = command.success_return
     threshold = None if given is None else parse_float("success_return", given)
     aim = Aim(command.reward, command.terminal, command.success, threshold)
-    given = {name: getattr(command, name) for name in ("attempts", "rounds", "plans", "length")}
-    counts = {name: parse_int(name, text) for name, text in given.items() if text is not None}
-    how = planning.how_asked(command.search, counts)
+    texts = {name: getattr(command, name) for name in ("attempts", "rounds", "num_plans", "plan_length")}
+    counts = {name: parse_int(name, text) for name, text in texts.items() if text is not None}
+    how = planning.how_asked(command.run, command.search, counts)
     name = "task" if command.reward is None else command.reward.rpartition(":")[2]
     run = command.run if command.run.name not in ("", "..") else command.run.resolve()
-    out = command.out or run.with_name(f"{run.name}-plan-{Path(name).stem}")
+    out = command.out or run.with_name(f"{run.name}-{'search' if command.search else 'plan'}-{Path(name).stem}")
     seeds = [parse_int("seeds", seed) for seed in command.seeds]
     learned = planning.load_learned(command.run, seeds, trust_code=command.trust_code)
     console = Console()
@@ -254,9 +254,10 @@ def plan(command: Plan, words: list[str]) -> int:
     known = f"in the model of {command.run} after {learned.env_steps:,.0f} env steps, with no new one"
     say(console, f"planning for {paid} {known}")
     record = planning.plan_run(learned, aim, out, how, command=shlex.join(["pcmlp", *words]))
-    table = Table("seed", "imagined return", "of each attempt", title=f"planned: {out}")
+    table = Table("seed", "imagined return", *[] if command.search else ["of each attempt"], title=f"planned: {out}")
     for seed in record["seeds"]:
-        table.add_row(cell(seed["seed"]), cell(seed["imagined_return"]), "  ".join(map(cell, seed["by_attempt"])))
+        attempts = "  ".join(map(cell, seed["by_attempt"]))
+        table.add_row(cell(seed["seed"]), cell(seed["imagined_return"]), *[] if command.search else [attempts])
     console.print(table)
     say(console, f"{record['wall_s']:.1f} s; in the real world: pcmlp eval {out}{' --trust-code' if aim.code else ''}")
     return 0

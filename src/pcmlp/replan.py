@@ -13,7 +13,7 @@ at every step of the real episode, as far as the model is to be trusted, and to 
 would do (`Search`; planners/guided.py). That wants a reward that is paid on the way.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import equinox as eqx
 import jax
@@ -25,9 +25,10 @@ from pcmlp.deep import Deep, DeepLearner, imagination, imagined_starts, over_see
 from pcmlp.imagine import no_bonus
 from pcmlp.planners.guided import GuidedPolicy
 from pcmlp.rollout import mean_return, promised_return, select
-from pcmlp.types import MDP, AbstractPolicy, Box, DrawsAhead, Metrics
+from pcmlp.types import MDP, AbstractPolicy, Box, ConfigError, DrawsAhead, Metrics
 
 _PLANNING = 2**31 + 2  # folded into a seed's key, where iterations fold in their own number
+_MOST = 10_000  # of whatever is asked for: more is a slip
 _JUDGED = 64  # imagined episodes that a policy is judged by
 
 
@@ -38,13 +39,25 @@ class Ahead:
     attempts: int = 3
     rounds: int | None = None  # as many as the planner usually takes
 
+    def __post_init__(self) -> None:
+        check_counts(self)
+
 
 @dataclass(frozen=True)
 class Search:
-    """A plan at every step of an episode: of imagined episodes of the exploring policy, this many and this long."""
+    """A plan at every step of an episode: the best of so many imagined ones of the exploring policy."""
 
-    plans: int = 200
-    length: int = 15
+    num_plans: int = 200
+    plan_length: int = 15
+
+    def __post_init__(self) -> None:
+        check_counts(self)
+
+
+def check_counts(how: Ahead | Search) -> None:
+    for name, count in asdict(how).items():
+        if count is not None and not (type(count) is int and 1 <= count <= _MOST):
+            raise ConfigError(f"{name}={count}: give 1 to {_MOST}")
 
 
 def replan(
@@ -126,4 +139,4 @@ def searching(algo: Deep, learner: DeepLearner, asked: Search) -> GuidedPolicy:
     nowhere = jnp.zeros((1, states.size))  # a search begins where the episode is
     imagined = imagination(algo, learner.model, no_bonus, learner.seen, nowhere)
     guide = learner.policy.acting() if isinstance(learner.policy, DrawsAhead) else learner.policy
-    return GuidedPolicy(guide, imagined, asked.plans, asked.length)
+    return GuidedPolicy(guide, imagined, asked.num_plans, asked.plan_length)

@@ -3,9 +3,9 @@
 (paper: section 7.3 and figure 1, where the ant's maze is covered with no reward for it / here: that one, and the
 point's maze, and after it ten places, each planned for in the learned model with no new sample and then tried in the
 real maze; the ant's far end also with a reward for every metre of the way there, planned ahead and by a search at every
-step. Beside it a bonus that does not know
-the cover, none at all, and random play, which has no model. On mountain-car and acrobot, whose one held-out reward is
-the task's own, episodes of exploring do not end at the goal, so nothing tells it from other places.)
+step. Beside it a bonus that does not know the cover, none at all, and random play, which has no model. On mountain-car
+and acrobot, whose one held-out reward is the task's own, episodes of exploring do not end at the goal, so nothing tells
+it from other places.)
 
     pcmlp paper held_out                                    # all of it; a GPU is wanted
     pcmlp paper held_out --only point-umaze/pcmlp           # one run
@@ -67,8 +67,8 @@ PLACES = {
     ),
     "ant-umaze": Places(2.0, 20, {"far end": (0.0, 16.0)}, by_the_way=True),
 }
-# what is paid: being there, or every metre nearer, for which a policy is planned ahead, or every step by a search
-THERE, WAY, SEARCHED = "there", "the way", "the way, searched"
+THERE, WAY = "there", "the way"  # what is paid: being there, or every metre nearer
+AHEAD, SEARCH = "ahead", "search"  # what is planned: a policy, or every step of its own
 _FINER = 4  # squares of a way along the side of one of the map
 THE_TASK = "the task's own"
 
@@ -147,51 +147,61 @@ class Stopped(eqx.Module):
         return self.there(state, action, next_state) | ~(inside & self.ground.free[row, column])
 
 
-def asked(name: str) -> list[tuple[str, str]]:
-    """The places of a task, and what is paid for each."""
+class Trial(NamedTuple):
+    place: str
+    paid: str = THERE
+    planned: str = AHEAD
+
+
+_OF_OLD = {"paid": THERE, "planned": AHEAD}  # where a table does not say
+
+
+def asked(name: str) -> list[Trial]:
+    """What is tried in a task."""
     if name not in PLACES:
-        return [(THE_TASK, THERE)]
+        return [Trial(THE_TASK)]
     places = PLACES[name]
-    ways = [WAY, SEARCHED] if places.by_the_way else []
-    return [(place, paid) for paid in (THERE, *ways) for place in places.middles]
+    ways = [(WAY, AHEAD), (WAY, SEARCH)] if places.by_the_way else []
+    return [Trial(place, *way) for way in [(THERE, AHEAD), *ways] for place in places.middles]
 
 
-def aims(task: Task, name: str) -> dict[tuple[str, str], Functions]:
+def aim(task: Task, name: str, trial: Trial) -> Functions:
     """What is planned for."""
     if name not in PLACES:
-        return {(THE_TASK, THERE): Functions()}
-    radius, _, middles, by_the_way = PLACES[name]
-    there = {place: There(jnp.array(middle), jnp.array(radius)) for place, middle in middles.items()}
-    found = {(place, THERE): Functions(Held(at), at, at) for place, at in there.items()}
-    if by_the_way:
-        assert task.map is not None
-        ground = task.map.finer(_FINER)
-        for place, middle in middles.items():
-            nearer = Nearer(ground, jnp.asarray(ground.ways(middle), jnp.float32), task.map.cell)
-            found[place, WAY] = Functions(nearer, Stopped(there[place], ground), there[place])
-        found |= {(place, SEARCHED): found[place, WAY] for place in middles}
-    return found
+        return Functions()
+    places = PLACES[name]
+    middle = places.middles[trial.place]
+    there = There(jnp.array(middle), jnp.array(places.radius))
+    if trial.paid == THERE:
+        return Functions(Held(there), there, there)
+    assert task.map is not None
+    ground = task.map.finer(_FINER)
+    nearer = Nearer(ground, jnp.asarray(ground.ways(middle), jnp.float32), task.map.cell)
+    return Functions(nearer, Stopped(there, ground), there)
 
 
 def try_places(learned: Learned, task: str, scale: Scale, done: Rows) -> Rows:
-    """A row for each place and seed: what was imagined of it, and what came of that in the real world. Returns are of
+    """A row for each trial and seed: what was imagined of it, and what came of that in the real world. Returns are of
     what is paid: 1 for being there, or metres."""
     episodes = scale.size("trials", PLACES[task].episodes if task in PLACES else 100)
     attempts = scale.size("plan_attempts", Ahead.attempts)
     ahead = Ahead(attempts, scale.size("plan_rounds", usual_rounds(learned.config)))
-    search = Search(scale.size("search_plans", Search.plans))
     rows = [*done]
-    for (place, paid), functions in list(aims(learned.task, task).items())[: scale.size("places", 10)]:
-        if any((row["place"], row["paid"]) == (place, paid) for row in done):
+    for trial in asked(task)[: scale.size("places", 10)]:
+        if trial in map(trial_of, done):
             continue
-        planned = plan(learned, functions, how=search if paid == SEARCHED else ahead)
+        functions = aim(learned.task, task, trial)
+        planned = plan(learned, functions, how=Search() if trial.planned == SEARCH else ahead)
         saved = SavedRun(learned.path, learned.config, planned.task, planned.policies, None, functions)
         for measured, imagined in zip(measure(saved, episodes), planned.values.max(axis=(1, 2)), strict=True):
-            rows.append({"place": place, "paid": paid, **measured, "imagined_return": round(float(imagined), 4)})
-        print(
-            f"  {place}, {paid} is paid: success {np.mean(shares(rows[-len(learned.config.seeds) :])):.2f}", flush=True
-        )
+            rows.append({**trial._asdict(), **measured, "imagined_return": round(float(imagined), 4)})
+        success = np.mean(shares(rows[-len(learned.config.seeds) :]))
+        print(f"  {trial.place}, {trial.paid} is paid, planned {trial.planned}: success {success:.2f}", flush=True)
     return rows
+
+
+def trial_of(row: Row) -> Trial:
+    return Trial(*(str(row[name]) for name in Trial._fields))
 
 
 def tables(done: Done) -> Tables:
@@ -201,9 +211,8 @@ def tables(done: Done) -> Tables:
 def places_of(job: Job, done: Done) -> Rows:
     """Kept beside the run. Trying them takes the model: none where only the files that are kept are left of a run."""
     table, run = done.result(job) / "places.csv", done.run(job)
-    rows: Rows = [{"paid": THERE, **row} for row in read_table(table)] if table.exists() else []
-    tried = {(row["place"], row["paid"]) for row in rows}
-    all_of_it = tried.issuperset(asked(job.task)[: done.scale.size("places", 10)])
+    rows: Rows = [{**_OF_OLD, **row} for row in read_table(table)] if table.exists() else []
+    all_of_it = set(map(trial_of, rows)).issuperset(asked(job.task)[: done.scale.size("places", 10)])
     if job.algo not in MODELLED or run is None or all_of_it:
         return rows
     rows = try_places(load_learned(run), job.task, done.scale, rows)
@@ -216,18 +225,23 @@ def row_of(job: Job, result: Path, places: Sequence[Row]) -> Row:
     of those that the way to was paid for, planned ahead and by a search."""
     covered = list(read_coverage(result).values()) if COLUMN in read_metrics(result) else []
     reached, by_the_way, by_search = (
-        shares([row for row in places if row["paid"] == paid]) for paid in (THERE, WAY, SEARCHED)
+        shares([row for row in places if trial_of(row)[1:] == way])
+        for way in ((THERE, AHEAD), (WAY, AHEAD), (WAY, SEARCH))
     )
     return {
         "task": job.task,
         "run": job.label,
-        "coverage": round(float(np.mean(covered)), 4) if covered else "",
+        "coverage": mean_of(covered),
         "least_coverage": round(min(covered), 4) if covered else "",
-        "reached": round(float(np.mean(reached)), 4) if reached else "",
+        "reached": mean_of(reached),
         "least_reached": round(min(reached), 4) if reached else "",
-        "reached_by_the_way": round(float(np.mean(by_the_way)), 4) if by_the_way else "",
-        "reached_by_search": round(float(np.mean(by_search)), 4) if by_search else "",
+        "reached_by_the_way": mean_of(by_the_way),
+        "reached_by_search": mean_of(by_search),
     }
+
+
+def mean_of(found: Sequence[float]) -> float | str:
+    return round(float(np.mean(found)), 4) if found else ""
 
 
 def shares(places: Sequence[Row]) -> list[float]:

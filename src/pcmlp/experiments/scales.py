@@ -117,15 +117,7 @@ QUICK = Scale(
         "held_out": ("point-umaze/*", "mountain-car/*", "acrobot/*"),
         "ablation": ("mountain-car/*",),
     },
-    most={
-        "lemma_samples": 10_000,
-        "lemma_runs": 20,
-        "trials": 20,
-        "plan_rounds": 5,
-        "plan_attempts": 1,
-        "search_plans": 50,
-        "places": 3,
-    },
+    most={"lemma_samples": 10_000, "lemma_runs": 20, "trials": 20, "plan_rounds": 5, "plan_attempts": 1, "places": 3},
 )
 SMOKE = Scale(
     "smoke",
@@ -174,14 +166,6 @@ SMOKE = Scale(
         "ablation": ("mountain-car/*", "walker2d-et/c-0.1", "walker2d-et/covariance-off"),
         "planners": ("mountain-car/*",),
     },
-    most={
-        "lemma_samples": 300,
-        "lemma_runs": 3,
-        "trials": 2,
-        "plan_rounds": 1,
-        "plan_attempts": 1,
-        "search_plans": 4,
-        "places": 2,
-    },
+    most={"lemma_samples": 300, "lemma_runs": 3, "trials": 2, "plan_rounds": 1, "plan_attempts": 1, "places": 2},
 )
 SCALES = {scale.name: scale for scale in (SMOKE, QUICK, FULL)}

@@ -20,13 +20,13 @@ from jaxtyping import Array
 
 from pcmlp.deep import Deep, DeepLearner
 from pcmlp.replan import Ahead, Search, replan, search
-from pcmlp.runs.aim import FILE, SEARCH, Aim, Functions, aimed, check_functions
+from pcmlp.runs.aim import FILE, Aim, Functions, aimed, check_functions
 from pcmlp.runs.build import build
 from pcmlp.runs.config import RunConfig, load_config, to_json
 from pcmlp.runs.durable import write_text
 from pcmlp.runs.episodes import read
 from pcmlp.runs.folder import RunFolder, check_free
-from pcmlp.runs.options import DeepConfig, SACOptions
+from pcmlp.runs.options import PLANNERS, CEMOptions, DeepConfig, MPPIOptions, SACOptions, name_of
 from pcmlp.runs.policy import check_trusted, save_policies
 from pcmlp.runs.presets import DEEP_PRESETS
 from pcmlp.runs.resume import left_off
@@ -37,7 +37,6 @@ from pcmlp.types import AbstractPolicy, ConfigError, RunStopped, Task
 
 MODELLED = [algo for algo in DEEP_PRESETS if algo != "random"]  # whose runs hold a model that can be planned in
 _AHEAD = Ahead()
-_MOST = 10_000  # of whatever is asked for: more is a slip
 
 
 class Learned(NamedTuple):
@@ -120,7 +119,6 @@ def plan(
     how: Ahead | Search = _AHEAD,
 ) -> Planned:
     """Policies for the reward, in the model; a program that is compiled once for rewards that differ in arrays only."""
-    check_how(learned, how)
     task = aimed(learned.task, functions, success_return)
     algo = dataclasses.replace(learned.algo, world=task.world)
     if isinstance(how, Search):
@@ -134,32 +132,27 @@ def plan(
     return Planned(task, policies, known)
 
 
-def how_asked(search: bool, counts: Mapping[str, int]) -> Ahead | Search:
-    """The way to plan that these numbers belong to."""
-    kind, name, remedy = (Search, "a search", "leave it out") if search else (Ahead, "a plan", "give --search as well")
-    if strange := [count for count in counts if count not in {field.name for field in dataclasses.fields(kind)}]:
-        raise ConfigError(f"{strange[0]}={counts[strange[0]]}: {name} has no {strange[0]}; {remedy}")
+def how_asked(run: Path, search: bool, counts: Mapping[str, int]) -> Ahead | Search:
+    """The way to plan in the run's model that these numbers belong to."""
+    kind = Search if search else Ahead
+    for name, count in counts.items():
+        if name not in {field.name for field in dataclasses.fields(kind)}:
+            owner, remedy = ("a plan ahead", "leave it out") if search else ("a search", "give --search as well")
+            raise ConfigError(f"{name}={count}: belongs to {owner}; {remedy}")
+    if search and isinstance(planner := load_config(run).planner, CEMOptions | MPPIOptions):
+        raise ConfigError(f"search: {run} plans by {name_of(PLANNERS, planner)}, at every step anyway; leave it out")
     return kind(**counts)
-
-
-def check_how(learned: Learned, how: Ahead | Search) -> None:
-    for name, count in dataclasses.asdict(how).items():
-        if count is not None and not 1 <= count <= _MOST:
-            raise ConfigError(f"{name}={count}: give 1 to {_MOST}")
-    if isinstance(how, Search) and learned.learner.policy.searches:
-        planner = learned.config.planner.name
-        raise ConfigError(f"search: {learned.path} plans by {planner}, at every step anyway; leave it out")
 
 
 def plan_run(learned: Learned, aim: Aim, out: Path, how: Ahead | Search = _AHEAD, command: str = "") -> dict[str, Any]:
     """Into the folder `out`, and what `plan.json` says of it; bad input writes nothing."""
     began = time.perf_counter()
     check_free(out)
-    check_how(learned, how)
     aim = aim.with_hash()
     functions = aim.load()
     check_functions(functions, learned.task.world, collected(learned))
     planned = plan(learned, functions, aim.success_return, how)
+    search = isinstance(how, Search)
     _, attempts, rounds = planned.values.shape
     record = {
         "aim": dataclasses.asdict(aim),
@@ -167,9 +160,9 @@ def plan_run(learned: Learned, aim: Aim, out: Path, how: Ahead | Search = _AHEAD
         "algo": learned.config.algo,
         "run": learned.path.name,
         "iteration": learned.iteration,
-        SEARCH: dataclasses.asdict(how) if isinstance(how, Search) else None,
-        "attempts": attempts,
-        "rounds": rounds,
+        "search": dataclasses.asdict(how) if search else None,
+        "attempts": None if search else attempts,
+        "rounds": None if search else rounds,
         "command": command,
         "seeds": [
             {"seed": seed, "imagined_return": max(tried), "by_attempt": tried}

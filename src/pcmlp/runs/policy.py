@@ -74,7 +74,8 @@ def load_run(run: Path, *, trust_code: bool = False) -> SavedRun:
     try:
         return SavedRun(run, config, task, from_bytes(data, like), aim, functions)
     except ValueError as error:
-        raise ConfigError(f"{file}: not the policy of this version of pcmlp ({error}); train it again") from error
+        again = "train it again" if aim is None else "plan it again"
+        raise ConfigError(f"{file}: not the policy of this version of pcmlp ({error}); {again}") from error
 
 
 def _planned(algo: AbstractAlgorithm, learner: AbstractLearner, search: Search | None) -> AbstractPolicy:
