@@ -176,7 +176,7 @@ def shrink(words: list[str]) -> list[str]:
     if isinstance(command, Eval):
         return [*_without(words, "--episodes"), "--episodes", "2"]
     if isinstance(command, Plan) and command.search:
-        return [*_without(_without(words, "--plans"), "--length"), "--plans", "4", "--length", "3"]
+        return [*_without(_without(words, "--num-plans"), "--plan-length"), "--num-plans", "4", "--plan-length", "3"]
     if isinstance(command, Plan):
         return [*_without(_without(words, "--attempts"), "--rounds"), "--attempts", "1", "--rounds", "1"]
     return words

@@ -26,6 +26,7 @@ from pcmlp.runs.rivals import (
     PC_PG,
     PETS,
     PETS_GT,
+    PETS_GT_ROBOTS,
     PETS_ROBOTS,
     RND,
     SAC,
@@ -97,8 +98,8 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     **{("pets-gt", task): PETS_GT for task in _OWN_TASKS},
     **{("pcmlp", task): DENSE for task in MUJOCO_TASKS},
     **{("random", task): {**DEEP_RANDOM, **BUDGET} for task in MUJOCO_TASKS},
-    **{("pets", task): {**PETS, **PETS_ROBOTS} for task in MUJOCO_TASKS},
-    **{("pets-gt", task): {**PETS_GT, **PETS_ROBOTS, "steps": 1_000, "eval_episodes": 1} for task in ROBOTS},
+    **{("pets", task): PETS_ROBOTS for task in MUJOCO_TASKS},
+    **{("pets-gt", task): PETS_GT_ROBOTS for task in ROBOTS},
     **{("mbpo", task): MBPO_ROBOTS for task in MUJOCO_TASKS},
     **{(algo, task): preset for algo, preset in FREE_PRESETS.items() for task in _OWN_TASKS},
     **{(algo, task): {**preset, **FREE_BUDGET[algo]} for algo, preset in FREE_PRESETS.items() for task in MUJOCO_TASKS},
@@ -136,7 +137,7 @@ def any_preset(algo: str, horizon: int, dense: bool) -> dict[str, Any]:
     if dense:
         return {**FEW_DENSE, "steps": 30_000}
     if algo == "pets":
-        return {**PETS, **PETS_ROBOTS, "steps": 30_000}
+        return {**PETS_ROBOTS, "steps": 30_000}
     if algo == "mbpo":  # 20 updates a step, whatever an episode's length
         rounds = max(1, horizon // 250)
         return {**MBPO_STEADY, "steps": 30_000, "rounds": rounds, "planner.updates": max(1, 20 * horizon // rounds)}
