@@ -167,9 +167,9 @@ def test_a_place_by_the_way_pays_for_the_way_around_and_ends_in_walls():
     """An ant's states are 29 numbers, the first two of which are where it is."""
     task = TASKS["ant-umaze"]().build()
     trials = held_out.asked("ant-umaze")
-    ways = [("there", "ahead"), ("the way", "ahead"), ("the way", "search")]
+    ways = [("there", "ahead"), *[("the way", planned) for planned in ("ahead", "search", "guide")]]
     assert trials == [("far end", *way) for way in ways]
-    reward, ends, there = held_out.aim(task, "ant-umaze", trials[-1])
+    reward, ends, there = held_out.aim(task, "ant-umaze", trials[2])
 
     def of(function, before, after):
         state, next_state = (jnp.zeros(29).at[:2].set(jnp.array(place)) for place in (before, after))
@@ -210,6 +210,7 @@ def test_held_out_rows_are_shares_of_places(tmp_path, monkeypatch):
     way = {"place": "a", "paid": "the way", "planned": "ahead", "seed": 0, "success": 0.25}
     row = held_out.row_of(job, folder.path, [*rows, way, {**way, "planned": "search", "success": 0.75}])
     assert (row["reached"], row["reached_by_the_way"], row["reached_by_search"]) == (0.875, 0.25, 0.75)
+    assert row["reached_by_guide"] == ""
     assert held_out.row_of(job, folder.path, [])["reached"] == ""
     done = Done((job,), FULL, tmp_path, tmp_path)
     assert held_out.places_of(job, done) == []  # nothing is left of its model

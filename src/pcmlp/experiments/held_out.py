@@ -3,9 +3,9 @@
 (paper: section 7.3 and figure 1, where the ant's maze is covered with no reward for it / here: that one, and the
 point's maze, and after it ten places, each planned for in the learned model with no new sample and then tried in the
 real maze; the ant's far end also with a reward for every metre of the way there, planned ahead and by a search at every
-step. Beside it a bonus that does not know the cover, none at all, and random play, which has no model. On mountain-car
-and acrobot, whose one held-out reward is the task's own, episodes of exploring do not end at the goal, so nothing tells
-it from other places.)
+step, and without any planning by who guides that. In other runs a bonus that does not know the cover, none at all, and
+random play, which has no model. On mountain-car and acrobot, whose one held-out reward is the task's own, episodes of
+exploring do not end at the goal, so nothing tells it from other places.)
 
     pcmlp paper held_out                                    # all of it; a GPU is wanted
     pcmlp paper held_out --only point-umaze/pcmlp           # one run
@@ -68,7 +68,8 @@ PLACES = {
     "ant-umaze": Places(2.0, 20, {"far end": (0.0, 16.0)}, by_the_way=True),
 }
 THERE, WAY = "there", "the way"  # what is paid: being there, or every metre nearer
-AHEAD, SEARCH = "ahead", "search"  # what is planned: a policy, or every step of its own
+# what is planned: a policy, every step of its own, or nothing: who guides that search, as it is
+AHEAD, SEARCH, GUIDE = "ahead", "search", "guide"
 _FINER = 4  # squares of a way along the side of one of the map
 THE_TASK = "the task's own"
 
@@ -161,7 +162,7 @@ def asked(name: str) -> list[Trial]:
     if name not in PLACES:
         return [Trial(THE_TASK)]
     places = PLACES[name]
-    ways = [(WAY, AHEAD), (WAY, SEARCH)] if places.by_the_way else []
+    ways = [(WAY, planned) for planned in (AHEAD, SEARCH, GUIDE)] if places.by_the_way else []
     return [Trial(place, *way) for way in [(THERE, AHEAD), *ways] for place in places.middles]
 
 
@@ -186,12 +187,13 @@ def try_places(learned: Learned, task: str, scale: Scale, done: Rows) -> Rows:
     episodes = scale.size("trials", PLACES[task].episodes if task in PLACES else 100)
     attempts = scale.size("plan_attempts", Ahead.attempts)
     ahead = Ahead(attempts, scale.size("plan_rounds", usual_rounds(learned.config)))
+    hows = {AHEAD: ahead, SEARCH: Search(), GUIDE: Search(num_plans=1, plan_length=1)}
     rows = [*done]
     for trial in asked(task)[: scale.size("places", 10)]:
         if trial in map(trial_of, done):
             continue
         functions = aim(learned.task, task, trial)
-        planned = plan(learned, functions, how=Search() if trial.planned == SEARCH else ahead)
+        planned = plan(learned, functions, how=hows[trial.planned])
         saved = SavedRun(learned.path, learned.config, planned.task, planned.policies, None, functions)
         for measured, imagined in zip(measure(saved, episodes), planned.values.max(axis=(1, 2)), strict=True):
             rows.append({**trial._asdict(), **measured, "imagined_return": round(float(imagined), 4)})
@@ -222,11 +224,11 @@ def places_of(job: Job, done: Done) -> Rows:
 
 def row_of(job: Job, result: Path, places: Sequence[Row]) -> Row:
     """Of a run: its coverage where there is a map, and the share of places reached, the mean and the worst seed's; and
-    of those that the way to was paid for, planned ahead and by a search."""
+    of those that the way to was paid for: planned ahead, by a search, and by its guide."""
     covered = list(read_coverage(result).values()) if COLUMN in read_metrics(result) else []
-    reached, by_the_way, by_search = (
+    reached, by_the_way, by_search, by_guide = (
         shares([row for row in places if trial_of(row)[1:] == way])
-        for way in ((THERE, AHEAD), (WAY, AHEAD), (WAY, SEARCH))
+        for way in ((THERE, AHEAD), (WAY, AHEAD), (WAY, SEARCH), (WAY, GUIDE))
     )
     return {
         "task": job.task,
@@ -237,6 +239,7 @@ def row_of(job: Job, result: Path, places: Sequence[Row]) -> Row:
         "least_reached": round(min(reached), 4) if reached else "",
         "reached_by_the_way": mean_of(by_the_way),
         "reached_by_search": mean_of(by_search),
+        "reached_by_guide": mean_of(by_guide),
     }
 
 
