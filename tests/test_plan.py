@@ -370,7 +370,8 @@ def test_places_are_tried_by_the_way_as_well_and_each_but_once(run, tmp_path, mo
     done = Done((job,), dataclasses.replace(SMOKE, most={**SMOKE.most, "trials": 2, "places": 4}), tmp_path, tmp_path)
     monkeypatch.setattr(Done, "run", lambda *_: run)
     rows = held_out.places_of(job, done)
-    assert [row["paid"] for row in rows] == [paid for paid in ("there", "the way", "the way, searched") for _ in SEEDS]
+    ways = [("there", "ahead"), *[("the way", planned) for planned in ("ahead", "search", "guide")]]
+    assert [(row["paid"], row["planned"]) for row in rows] == [way for way in ways for _ in SEEDS]
     assert [int(row["seed"]) for row in rows] == [*SEEDS] * 4
     assert [float(row["success"]) for row in rows[: len(SEEDS)]] == [0.5] * len(SEEDS)
     assert np.isfinite([float(row[name]) for row in rows for name in ("success", "imagined_return")]).all()
