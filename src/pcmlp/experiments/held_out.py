@@ -149,12 +149,11 @@ class Stopped(eqx.Module):
 
 
 class Trial(NamedTuple):
+    """A column that an older table does not have is as by default."""
+
     place: str
     paid: str = THERE
     planned: str = AHEAD
-
-
-_OF_OLD = {"paid": THERE, "planned": AHEAD}  # where a table does not say
 
 
 def asked(name: str) -> list[Trial]:
@@ -213,7 +212,9 @@ def tables(done: Done) -> Tables:
 def places_of(job: Job, done: Done) -> Rows:
     """Kept beside the run. Trying them takes the model: none where only the files that are kept are left of a run."""
     table, run = done.result(job) / "places.csv", done.run(job)
-    rows: Rows = [{"place": row["place"], **_OF_OLD, **row} for row in read_table(table)] if table.exists() else []
+    rows: Rows = (
+        [{"place": row["place"], **Trial._field_defaults, **row} for row in read_table(table)] if table.exists() else []
+    )
     all_of_it = set(map(trial_of, rows)).issuperset(asked(job.task)[: done.scale.size("places", 10)])
     if job.algo not in MODELLED or run is None or all_of_it:
         return rows

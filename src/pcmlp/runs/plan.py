@@ -132,14 +132,14 @@ def plan(
     return Planned(task, policies, known)
 
 
-def how_asked(run: Path, search: bool, counts: Mapping[str, int]) -> Ahead | Search:
+def how_asked(run: Path, searches: bool, counts: Mapping[str, int]) -> Ahead | Search:
     """The way to plan in the run's model that these numbers belong to."""
-    kind = Search if search else Ahead
+    kind = Search if searches else Ahead
     for name, count in counts.items():
         if name not in {field.name for field in dataclasses.fields(kind)}:
-            owner, remedy = ("a plan ahead", "leave it out") if search else ("a search", "give --search as well")
+            owner, remedy = ("a plan ahead", "leave it out") if searches else ("a search", "give --search as well")
             raise ConfigError(f"{name}={count}: belongs to {owner}; {remedy}")
-    if search and isinstance(planner := load_config(run).planner, CEMOptions | MPPIOptions):
+    if searches and isinstance(planner := load_config(run).planner, CEMOptions | MPPIOptions):
         raise ConfigError(f"search: {run} plans by {name_of(PLANNERS, planner)}, at every step anyway; leave it out")
     return kind(**counts)
 
@@ -152,7 +152,7 @@ def plan_run(learned: Learned, aim: Aim, out: Path, how: Ahead | Search = _AHEAD
     functions = aim.load()
     check_functions(functions, learned.task.world, collected(learned))
     planned = plan(learned, functions, aim.success_return, how)
-    search = isinstance(how, Search)
+    searches = isinstance(how, Search)
     _, attempts, rounds = planned.values.shape
     record = {
         "aim": dataclasses.asdict(aim),
@@ -160,9 +160,9 @@ def plan_run(learned: Learned, aim: Aim, out: Path, how: Ahead | Search = _AHEAD
         "algo": learned.config.algo,
         "run": learned.path.name,
         "iteration": learned.iteration,
-        "search": dataclasses.asdict(how) if search else None,
-        "attempts": None if search else attempts,
-        "rounds": None if search else rounds,
+        "search": dataclasses.asdict(how) if searches else None,
+        "attempts": None if searches else attempts,
+        "rounds": None if searches else rounds,
         "command": command,
         "seeds": [
             {"seed": seed, "imagined_return": max(tried), "by_attempt": tried}
