@@ -6,7 +6,8 @@ A step is a function of positions, velocities and controls alone: contact forces
 zero at every step and not at the last forces. So a step does not depend on who takes it, or on what was done before.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +49,17 @@ def _build(spec: Any, wall: Wall) -> None:
     contact = {"contype": 1, "conaffinity": 1, "condim": 3, "friction": [1.0, 0.5, 0.5], "margin": 0.01}
     box = mujoco.mjtGeom.mjGEOM_BOX
     spec.worldbody.add_geom(type=box, pos=(low + high) / 2, size=(high - low) / 2, **contact)
+
+
+@contextlib.contextmanager
+def unreported() -> Iterator[None]:
+    """MuJoCo writes a line, and adds to a file, for each step that diverges; a search may try thousands of those."""
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda text: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(before)
 
 
 def check_divergence(data: Any) -> None:
@@ -166,17 +178,18 @@ class Flock:
         """The states that a step leads to from those `before`, and whether it is whole."""
         count, skip, size = len(before), self.robot.frame_skip, before.shape[1]
         after = np.zeros((count, skip, size))
-        self.pool.rollout(
-            [self.model] * count,
-            self.data,
-            before,
-            np.repeat(actions.astype(np.float64)[:, None], skip, axis=1),
-            skip_checks=True,  # they take as long as a step
-            nstep=skip,
-            initial_warmstart=np.zeros((count, self.model.nv)),
-            state=after,
-            sensordata=np.zeros((count, skip, self.model.nsensordata)),
-        )
+        with unreported():  # what diverged is told of below
+            self.pool.rollout(
+                [self.model] * count,
+                self.data,
+                before,
+                np.repeat(actions.astype(np.float64)[:, None], skip, axis=1),
+                skip_checks=True,  # they take as long as a step
+                nstep=skip,
+                initial_warmstart=np.zeros((count, self.model.nv)),
+                state=after,
+                sensordata=np.zeros((count, skip, self.model.nsensordata)),
+            )
         # Where it diverges, the clock stops or begins again.
         whole = np.abs(after[:, -1, 0] - before[:, 0] - self.robot.dt) < 0.5 * self.robot.timestep
         return after[:, -1], whole
