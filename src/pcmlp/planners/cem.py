@@ -1,6 +1,9 @@
 """The cross-entropy method (Botev et al. 2013): sample plans, keep the best, fit a Gaussian to them, repeat.
 
-plans ~ N(mean, diag(std^2)),  elites = the best `elites` of `num_plans`,  mean, std <- those of the elites
+plans ~ N(mean, diag(variance)),  elites = the best `elites` of `num_plans`,  mean, variance <- those of the elites
+
+PETS (Chua et al. 2018) has two things more, which hold a search back from the bounds of the actions: `truncated` noise,
+and `smoothing` of what the elites say.
 """
 
 import equinox as eqx
@@ -24,28 +27,38 @@ class CEM(AbstractShooter):
     # correlated noise holds a direction long enough to get somewhere.
     correlation: float = 0.8  # of the noise at two consecutive steps, in [0, 1)
     particles: int = eqx.field(static=True, default=1)
+    truncated: bool = eqx.field(static=True, default=False)  # at two std, of which a bound is at least as far away
+    smoothing: float = eqx.field(static=True, default=0.0)  # the share of the last mean and variance in the next
 
     def refine(self, key: Key[Array, ""], mdp: MDP, state: State, plan: Plan) -> Plan:
         half_range = 0.5 * (self.actions.high - self.actions.low)
-        std = jnp.broadcast_to(self.noise_std * half_range, plan.shape)
+        variance = jnp.broadcast_to((self.noise_std * half_range) ** 2, plan.shape)
         mix = correlation_factor(self.plan_length, self.correlation)
+        shape = (self.num_plans, *plan.shape)
 
         def update(carry, update_key):
-            mean, std = carry
+            mean, variance = carry
             sample_key, return_key = jr.split(update_key)
             # sample plans; the mean itself is one of them, so that an update never forgets it
-            noise = jr.normal(sample_key, (self.num_plans, *mean.shape)).at[0].set(0.0)
-            noise = jnp.einsum("ts,nsa->nta", mix, noise)
+            std = jnp.sqrt(variance)
+            if self.truncated:
+                room = jax.vmap(lambda action: jnp.minimum(action - self.actions.low, self.actions.high - action))(mean)
+                std = jnp.minimum(std, 0.5 * jnp.maximum(room, 0.0))
+                noise = jr.truncated_normal(sample_key, -2.0, 2.0, shape)
+            else:
+                noise = jr.normal(sample_key, shape)
+            noise = jnp.einsum("ts,nsa->nta", mix, noise.at[0].set(0.0))
             plans = jax.vmap(lambda e: mean + std * e)(noise)
             returns = plan_returns(return_key, mdp, state, plans, self.actions, self.particles)
             # elite plans
             value, best = jax.lax.top_k(returns, self.elites)
             elite = plans[best]
             known = jnp.isfinite(value[0])
-            mean = jnp.where(known, jnp.mean(elite, axis=0), mean)
-            return (mean, jnp.where(known, jnp.std(elite, axis=0), std)), None
+            kept = jnp.where(known, self.smoothing, 1.0)
+            means, variances = jnp.mean(elite, axis=0), jnp.var(elite, axis=0)
+            return (kept * mean + (1.0 - kept) * means, kept * variance + (1.0 - kept) * variances), None
 
-        (mean, _), _ = jax.lax.scan(update, (plan, std), jr.split(key, self.iterations))
+        (mean, _), _ = jax.lax.scan(update, (plan, variance), jr.split(key, self.iterations))
         return jax.vmap(self.actions.clip)(mean)
 
     def random_plan(self, key: Key[Array, ""]) -> Plan:

@@ -26,6 +26,7 @@ _FORMAT = 3
 _KEPT = 2
 _ARRAYS, _MANIFEST = "learner.safetensors", "manifest.json"
 _LATER = {"noise": 0.0, "rnd_steps": None}
+_LATER_OF_PLANNER = {"trpo": {"entropy": 0.0}, "cem": {"truncated": False, "smoothing": 0.0}}
 _PARTIAL = ".partial-"  # not whole yet, or no longer
 
 
@@ -64,11 +65,13 @@ def fingerprint(config: RunConfig) -> str:
 def of_old(record: dict[str, Any]) -> dict[str, Any]:
     """A configuration's JSON without the settings that came later, where they are off: those of runs that were made
     before. They can still be read, evaluated and resumed, because nothing of them has changed."""
-    record = {key: value for key, value in record.items() if key not in _LATER or value != _LATER[key]}
     planner = record["planner"]
-    if planner["name"] == "trpo" and planner.get("entropy") == 0.0:
-        record["planner"] = {key: value for key, value in planner.items() if key != "entropy"}
-    return record
+    of_planner = _without_off(planner, _LATER_OF_PLANNER.get(planner["name"], {}))
+    return {**_without_off(record, _LATER), "planner": of_planner}
+
+
+def _without_off(record: dict[str, Any], off: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key not in off or value != off[key]}
 
 
 def save(folder: Path, learner: AbstractLearner, facts: Facts) -> None:

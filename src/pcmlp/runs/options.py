@@ -111,6 +111,8 @@ class CEMOptions:
     noise_std: float = 1.0  # in units of half the action range
     correlation: float = 0.8  # of the noise at consecutive steps
     particles: int = 1
+    truncated: bool = False  # noise at two std, of which a bound is at least as far away
+    smoothing: float = 0.0  # the share of an update's last mean and variance in its next
     warmup: int = 10  # refinements of the plan that an episode begins with
     restarts: int = 0  # random plans refined beside the last one
 

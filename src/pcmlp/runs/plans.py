@@ -43,6 +43,8 @@ def build_planner(config: RunConfig, world: AbstractWorld) -> AbstractPlanner:
             noise_std=options.noise_std,
             correlation=options.correlation,
             particles=options.particles,
+            truncated=options.truncated,
+            smoothing=options.smoothing,
         )
     else:
         shooter = MPPI(

@@ -1,7 +1,7 @@
 """A run under way: its iterations in turn, each evaluated, logged and saved.
 
 What is evaluated is the policy that the algorithm would deploy, and beside it the one that explores where the two are
-planned apart. Evaluation has random numbers of its own, fixed by the seed, and is not counted in `env_steps`.
+planned for different rewards. Evaluation has random numbers of its own, fixed by the seed, and is not counted in `env_steps`.
 """
 
 import itertools
@@ -27,6 +27,7 @@ from pcmlp.runs.episodes import EpisodeLog, Extent, cut, read, rows_of
 from pcmlp.runs.evaluate import Judge, evaluation_keys, scores
 from pcmlp.runs.folder import Row, RunFolder, as_read
 from pcmlp.runs.lock import Lock
+from pcmlp.runs.options import NO_BONUS
 from pcmlp.runs.policy import deployed, save_policies
 from pcmlp.runs.progress import LiveProgress, PlainProgress, status_line
 from pcmlp.runs.resume import changes_of_machine
@@ -88,10 +89,11 @@ class Run:
         def judge(episodes: int) -> Judge:
             return Judge(self.task.world, evaluation_keys(self.keys), episodes)
 
-        # The exploring policy is not what a run is for: a look at it is enough, and a planner's episodes are dear.
-        fewer = -(-self.config.eval_episodes // _FEWER)
         self._judges = {"eval": judge(self.config.eval_episodes)}
-        self._judges |= {"explore": judge(fewer)} if self.algo.judges_exploring else {}
+        # The exploring policy is not what a run is for: a look at it is enough, and a planner's episodes are dear.
+        # Without a bonus it is planned for the same as the other.
+        if self.algo.judges_exploring and self.config.algo not in NO_BONUS:
+            self._judges["explore"] = judge(-(-self.config.eval_episodes // _FEWER))
         self._entered = Entered(self.task.map, len(self.config.seeds))
 
     @property

@@ -249,6 +249,7 @@ def _planner(config: RunConfig) -> Iterator[Check]:
         some = 1 <= plan.elites <= plan.num_plans
         yield "planner.elites", plan.elites, some, f"give 1 to planner.num_plans={plan.num_plans}"
         yield "planner.noise_std", plan.noise_std, plan.noise_std > 0, "give a number above 0"
+        yield "planner.smoothing", plan.smoothing, 0 <= plan.smoothing < 1, "give a number from 0 to below 1"
     else:
         yield "planner.temperature", plan.temperature, plan.temperature > 0, "give a number above 0"
         yield "planner.noise_cov", plan.noise_cov, plan.noise_cov > 0, "give a number above 0"
