@@ -9,7 +9,7 @@
 from typing import Any
 
 from pcmlp.experiments.experiment import Experiment, main, per_run
-from pcmlp.experiments.job import Job
+from pcmlp.experiments.job import CLIPPED_PLANS, Job
 from pcmlp.experiments.tables import Row, machine_of, return_row
 
 NAME = "own_tasks"
@@ -34,7 +34,7 @@ _MEDIUM = (
     "eval_episodes=1",
 )
 # short fits, nets that are sure of what they have not seen, and plans that go to the bounds of the actions
-_TOO_SURE = ("model.steps=1000", "model.decay=1e-4", "planner.truncated=false", "planner.smoothing=0")
+_TOO_SURE = ("model.steps=1000", "model.decay=1e-4", *CLIPPED_PLANS)
 # critics and imagined states as in the paper of MBPO
 _PLAIN = ("planner.normed=false", "bounded=false")
 

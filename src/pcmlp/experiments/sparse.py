@@ -10,7 +10,7 @@ settings of its own preset but for what is said below: 30,000 env steps, the pap
 from typing import Any
 
 from pcmlp.experiments.experiment import Experiment, main, per_run
-from pcmlp.experiments.job import PAPER_SEEDS, Job
+from pcmlp.experiments.job import CLIPPED_PLANS, PAPER_SEEDS, Job
 from pcmlp.experiments.tables import Row, machine_of, solved_row
 
 NAME = "sparse"
@@ -30,7 +30,11 @@ RUNS: dict[str, tuple[str, tuple[str, ...]]] = {  # label -> algorithm, settings
     "mbpo-one-episode": ("mbpo", ()),  # its preset: its entropy has not been trained away before the next try
     "pets": (
         "pets",
-        ("samples_per_policy=2000", "planner.num_plans=200", "planner.elites=20", "planner.particles=5", *_FEW),
+        (
+            *("samples_per_policy=2000", "planner.num_plans=200", "planner.elites=20", "planner.particles=5"),
+            *CLIPPED_PLANS,
+            *_FEW,
+        ),
     ),
     "lc3": ("lc3", ("samples_per_policy=3000", *_FEW)),
     "pc-pg": ("pc-pg", ()),

@@ -11,7 +11,7 @@ episode. The time to compile is apart, and nothing that was compiled before is u
 from typing import Any
 
 from pcmlp.experiments.experiment import Done, Experiment, Tables, main
-from pcmlp.experiments.job import PAPER_SEEDS, Job
+from pcmlp.experiments.job import CLIPPED_PLANS, PAPER_SEEDS, Job
 from pcmlp.experiments.tables import Row
 from pcmlp.runs.folder import read_metrics
 from pcmlp.runs.presets import algorithms_for
@@ -28,7 +28,7 @@ def jobs() -> list[Job]:
 
 
 def job(algo: str) -> Job:
-    settings = ("eval_episodes=1",)
+    settings = ("eval_episodes=1", *(CLIPPED_PLANS if algo in ("pets", "pets-gt") else ()))  # which take as long
     one = Job(NAME, TASK, algo, algo, 30_000, settings, PAPER_SEEDS)
     return Job(NAME, TASK, algo, algo, int(ITERATIONS * one.config().steps_per_iteration), settings, PAPER_SEEDS)
 

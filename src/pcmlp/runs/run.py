@@ -1,7 +1,8 @@
 """A run under way: its iterations in turn, each evaluated, logged and saved.
 
 What is evaluated is the policy that the algorithm would deploy, and beside it the one that explores where the two are
-planned for different rewards. Evaluation has random numbers of its own, fixed by the seed, and is not counted in `env_steps`.
+planned for different rewards. Evaluation has random numbers of its own, fixed by the seed, and is not counted in
+`env_steps`.
 """
 
 import itertools
