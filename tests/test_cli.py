@@ -244,6 +244,7 @@ BAD_INPUT = [
     ("train mountain-car --steps 0", "steps=0"),
     ("train acrobot --algo pcmlp-mppi --set planner.temperature=0", "planner.temperature=0"),
     ("train acrobot --algo pcmlp-mppi --set planner.least_noise=2", "planner.least_noise=2"),
+    ("train acrobot --algo pets --set planner.smoothing=1", "planner.smoothing=1"),
     ("train acrobot --algo pcmlp-mppi --set planner.correlation=1", "planner.correlation=1"),
     ("train pendulum --algo pcmlp-linear", "pcmlp"),
     ("train point-umaze --set task.horizon=ten", "task.horizon=ten"),

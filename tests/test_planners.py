@@ -1,5 +1,7 @@
 """LQR against SciPy's Riccati solution; CEM and MPPI against LQR; shooting without knowing what it shoots in."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -97,8 +99,10 @@ def test_lqr_refuses_what_is_not_concave_and_what_has_no_mean():
         lqr_policy(lock)
 
 
+_CEM = CEM(ACTIONS, num_plans=300, plan_length=15, iterations=8, elites=15, noise_std=0.3, correlation=0.0)
 SHOOTERS = {
-    "cem": CEM(ACTIONS, num_plans=300, plan_length=15, iterations=8, elites=15, noise_std=0.3, correlation=0.0),
+    "cem": _CEM,
+    "cem of pets": dataclasses.replace(_CEM, truncated=True, smoothing=0.1),
     "mppi": MPPI(ACTIONS, num_plans=1000, plan_length=15, temperature=0.01, noise_cov=0.004),
 }
 
@@ -235,6 +239,43 @@ def test_correlated_noise_has_unit_variance_and_the_asked_correlation():
     lag = np.abs(np.subtract.outer(np.arange(6), np.arange(6)))
     np.testing.assert_allclose(mix @ mix.T, 0.7**lag, atol=1e-5)
     np.testing.assert_allclose(correlation_factor(4, 0.0), np.eye(4), atol=1e-6)
+
+
+@pytest.mark.parametrize("last", [0.0, 0.5])
+def test_truncated_noise_is_at_most_as_far_as_the_nearer_bound(last):
+    """Where more is always better, it comes near to the bound and does not reach it, as clipped plans do."""
+    seen = []
+
+    def reward(state, action, next_state):
+        jax.debug.callback(lambda a: seen.append(np.asarray(a)), action)
+        return jnp.sum(action)
+
+    mdp = MDP(lambda key: jnp.zeros(1), lambda key, s, a: s, reward, never, 1)
+    narrow = Box(jnp.array([-1.0]), jnp.array([3.0]))
+    shooter = CEM(narrow, num_plans=1000, plan_length=1, iterations=1, elites=1, correlation=0.0, truncated=True)
+    plan = shooter.refine(jr.key(0), mdp, jnp.zeros(1), jnp.full((1, 1), last))
+    jax.effects_barrier()
+    played = np.ravel(seen)
+    room = last + 1.0  # the lower bound is the nearer one; its half is less than the std, which is 2
+    assert played.min() >= last - room
+    assert played.max() <= last + room
+    assert played.max() > last + 0.9 * room
+    assert plan[0, 0] == played.max()
+    again = dataclasses.replace(shooter, iterations=8).refine(jr.key(0), mdp, jnp.zeros(1), plan)
+    assert plan[0, 0] < again[0, 0] < 3.0  # near the bound and not at it, where clipped plans are
+    clipped = dataclasses.replace(shooter, iterations=8, truncated=False)
+    assert clipped.refine(jr.key(0), mdp, jnp.zeros(1), plan)[0, 0] == 3.0
+
+
+def test_smoothing_keeps_a_share_of_the_last_plan():
+    mdp = system(4)
+    shooter = CEM(ACTIONS, num_plans=30, plan_length=4, iterations=1, elites=3, correlation=0.0)
+    last = 0.1 * jr.normal(jr.key(1), (4, 1))
+    refined, smoothed = (
+        dataclasses.replace(shooter, smoothing=share).refine(jr.key(0), mdp, START, last) for share in (0.0, 0.25)
+    )
+    np.testing.assert_allclose(smoothed, 0.25 * last + 0.75 * refined, atol=1e-6)
+    assert np.abs(refined - last).max() > 0.05
 
 
 def test_a_plan_that_explodes_is_never_chosen():

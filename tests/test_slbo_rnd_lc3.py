@@ -82,6 +82,7 @@ def test_a_run_resumes_bit_for_bit(algo, tmp_path):
     assert metrics["env_steps"][-2:] == [60.0, 60.0]
     paid = np.asarray(metrics["bonus_mean"][2:])
     assert np.all(paid > 0) if algo == "rnd" else np.all(paid == 0)
+    assert ("explore_return_mean" in metrics) == (algo == "rnd")  # the others' is planned for the same reward
     assert metrics["model_skipped"][-2:] == [0.0, 0.0]
 
 
@@ -173,6 +174,13 @@ def test_bad_input_is_one_line(algo, setting, match):
         build(resolve(CAR, algo, settings=(setting,)))
     assert str(error.value).startswith(match)
     assert "\n" not in str(error.value)
+
+
+def test_a_search_made_before_it_could_be_held_back_is_the_same_configuration():
+    old = json.loads(to_json(resolve("knr-lds")))
+    assert (old["planner"].pop("truncated"), old["planner"].pop("smoothing")) == (False, 0.0)
+    assert checkpoint.of_old(json.loads(to_json(resolve("knr-lds")))) == old
+    assert "truncated" in checkpoint.of_old(json.loads(to_json(resolve(CAR, "pets"))))["planner"]
 
 
 def test_a_run_made_before_these_settings_is_the_same_configuration(tmp_path):
