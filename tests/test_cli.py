@@ -245,6 +245,10 @@ BAD_INPUT = [
     ("train acrobot --algo pcmlp-mppi --set planner.temperature=0", "planner.temperature=0"),
     ("train acrobot --algo pcmlp-mppi --set planner.least_noise=2", "planner.least_noise=2"),
     ("train acrobot --algo pets --set planner.smoothing=1", "planner.smoothing=1"),
+    (
+        "train acrobot --algo pets --set planner.correlation=0.5",
+        "planner.correlation=0.5: truncated noise is independent",
+    ),
     ("train acrobot --algo pcmlp-mppi --set planner.correlation=1", "planner.correlation=1"),
     ("train pendulum --algo pcmlp-linear", "pcmlp"),
     ("train point-umaze --set task.horizon=ten", "task.horizon=ten"),

@@ -20,7 +20,9 @@ from pcmlp.replay import Replay
 from pcmlp.runs.build import build
 from pcmlp.runs.config import resolve
 from pcmlp.runs.evaluate import Judge
-from pcmlp.runs.folder import read_metrics
+from pcmlp.runs.folder import RunFolder, read_metrics
+from pcmlp.runs.lock import Lock
+from pcmlp.runs.run import Run
 from pcmlp.tasks.mujoco import ROBOTS
 from pcmlp.tasks.mujoco.simulator import Simulator
 from pcmlp.tasks.mujoco.transition import SimulatedTransition
@@ -184,6 +186,14 @@ def test_the_world_is_the_model_of_pets_gt():
     assert model.train(jr.key(0), replay) == (model, {})
     _, robot = build(resolve("hopper-et", "pets-gt"))
     assert isinstance(robot.model(jr.key(0)).transition, SimulatedTransition)
+
+
+@pytest.mark.parametrize(("algo", "judged"), [("pets", 1), ("pets-gt", 1), ("lc3", 2), ("pcmlp", 2)])
+def test_one_search_is_judged_once(algo, judged, tmp_path):
+    config = resolve("pendulum", algo, seeds=(100,))
+    with Lock(tmp_path) as lock:
+        run = Run(config, *build(config), RunFolder(tmp_path), lock, jr.key(100)[None])
+    assert list(run._judges) == ["eval", "explore"][:judged]
 
 
 def test_true_dynamics_that_nobody_can_enter():

@@ -261,10 +261,31 @@ def test_truncated_noise_is_at_most_as_far_as_the_nearer_bound(last):
     assert played.max() <= last + room
     assert played.max() > last + 0.9 * room
     assert plan[0, 0] == played.max()
-    again = dataclasses.replace(shooter, iterations=8).refine(jr.key(0), mdp, jnp.zeros(1), plan)
-    assert plan[0, 0] < again[0, 0] < 3.0  # near the bound and not at it, where clipped plans are
-    clipped = dataclasses.replace(shooter, iterations=8, truncated=False)
+    longer = dataclasses.replace(shooter, iterations=8, elites=100, smoothing=0.1)
+    once, again = (
+        dataclasses.replace(longer, iterations=n).refine(jr.key(0), mdp, jnp.zeros(1), plan)[0, 0] for n in (1, 8)
+    )
+    assert once < again < 3.0
+    assert again > 2.8
+    clipped = dataclasses.replace(longer, truncated=False)
     assert clipped.refine(jr.key(0), mdp, jnp.zeros(1), plan)[0, 0] == 3.0
+
+
+@pytest.mark.parametrize("low", [0.0, 0.5])
+def test_a_truncated_search_has_room_where_zero_is_no_action_or_the_least(low):
+    """Where plans began at zero they would stay at a bound, from which there is no way."""
+    mdp = MDP(lambda key: jnp.zeros(1), lambda key, s, a: s, lambda s, a, s2: -jnp.sum((a - 0.7) ** 2), never, 3)
+    actions = Box(jnp.array([low]), jnp.array([1.5]))
+    shooter = CEM(actions, num_plans=50, plan_length=3, iterations=5, elites=5, correlation=0.0, truncated=True)
+    planner = Shooting(shooter, warmup=1, restarts=2)
+    policy, _ = eqx.filter_jit(planner.plan)(jr.key(0), mdp, planner.init(jr.key(0), mdp))
+    np.testing.assert_allclose(policy.start, 0.7, atol=0.05)
+    plan, action = policy(jr.key(1), policy.init(), jnp.zeros(1))
+    np.testing.assert_allclose(action, 0.7, atol=0.05)
+    np.testing.assert_array_equal(plan[-1], actions.middle)
+    random = np.concatenate([shooter.random_plan(key) for key in jr.split(jr.key(2), 100)])
+    assert np.all((random > low) & (random < 1.5))
+    assert random.std() > 0.1
 
 
 def test_smoothing_keeps_a_share_of_the_last_plan():

@@ -216,6 +216,10 @@ class Box(eqx.Module):
     def size(self) -> int:
         return self.low.shape[-1]
 
+    @property
+    def middle(self) -> Float[Array, " n"]:
+        return 0.5 * (self.low + self.high)
+
     def bounded(self) -> bool:
         """Whether all ranges are finite, which between the two largest numbers they are not; to be asked before
         anything is traced."""

@@ -32,6 +32,8 @@ def pets_plan_s(case: PetsPlan, seconds: float) -> float:
         noise_std=0.5,
         correlation=0.0,
         particles=case.particles,
+        truncated=True,
+        smoothing=0.1,
     )
     draw = DrawProbabilistic(_STATES, _ACTIONS, case.net, Fitting(), case.members, case.members)
     model = eqx.filter_jit(draw)(jr.key(0))

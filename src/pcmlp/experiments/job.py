@@ -22,7 +22,7 @@ from pcmlp.types import ConfigError
 KEPT = ("config.json", "metrics.csv", "summary.json")  # in the order in which they are written
 SEEDS = tuple(range(10))
 PAPER_SEEDS = (1234, 2314, 2345, 1235)
-CLIPPED_PLANS = ("planner.truncated=false", "planner.smoothing=0")  # of PETS: what runs before it had those two have
+CLIPPED_PLANS = ("planner.truncated=false", "planner.smoothing=0")  # of PETS, in runs from before it had these
 _SHOWN = 4  # settings that differ, named
 _BEFORE = {  # what the first results that are kept had and did not say; a model is told by its settings
     "preset": "ours",

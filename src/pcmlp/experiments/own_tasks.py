@@ -33,8 +33,8 @@ _MEDIUM = (
     "planner.particles=5",
     "eval_episodes=1",
 )
-# short fits, nets that are sure of what they have not seen, and plans that go to the bounds of the actions
-_TOO_SURE = ("model.steps=1000", "model.decay=1e-4", *CLIPPED_PLANS)
+# with short fits and nets that are too sure of what they have not seen
+_CLIPPED = ("model.steps=1000", "model.decay=1e-4", *CLIPPED_PLANS)
 # critics and imagined states as in the paper of MBPO
 _PLAIN = ("planner.normed=false", "bounded=false")
 
@@ -56,7 +56,7 @@ def jobs() -> list[Job]:
         job("hopper-et", "mbpo", 60_000, ("eval_episodes=5",)),
         job("hopper-et", "mbpo", 60_000, ("eval_episodes=5", *_PLAIN), label="mbpo-plain-critics"),
         job("half-cheetah", "pets", 20_000, (*_MEDIUM, "model.steps=6000")),  # the preset's, for each episode
-        job("half-cheetah", "pets", 20_000, (*_MEDIUM, *_TOO_SURE), label="pets-too-sure"),
+        job("half-cheetah", "pets", 20_000, (*_MEDIUM, *_CLIPPED), label="pets-clipped"),
         job("half-cheetah", "slbo", 40_000),
         # its preset, an episode a policy: solved within three
         job("mountain-car", "rnd", 600, ("eval_episodes=20",), label="rnd-one-episode"),

@@ -14,6 +14,7 @@ from pcmlp.experiments.experiment import Done, Experiment, Tables, main
 from pcmlp.experiments.job import CLIPPED_PLANS, PAPER_SEEDS, Job
 from pcmlp.experiments.tables import Row
 from pcmlp.runs.folder import read_metrics
+from pcmlp.runs.options import ONE_PLAN
 from pcmlp.runs.presets import algorithms_for
 from pcmlp.types import ConfigError
 
@@ -28,7 +29,7 @@ def jobs() -> list[Job]:
 
 
 def job(algo: str) -> Job:
-    settings = ("eval_episodes=1", *(CLIPPED_PLANS if algo in ("pets", "pets-gt") else ()))  # which take as long
+    settings = ("eval_episodes=1", *(CLIPPED_PLANS if algo in ONE_PLAN else ()))
     one = Job(NAME, TASK, algo, algo, 30_000, settings, PAPER_SEEDS)
     return Job(NAME, TASK, algo, algo, int(ITERATIONS * one.config().steps_per_iteration), settings, PAPER_SEEDS)
 

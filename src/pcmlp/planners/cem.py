@@ -27,7 +27,7 @@ class CEM(AbstractShooter):
     # correlated noise holds a direction long enough to get somewhere.
     correlation: float = 0.8  # of the noise at two consecutive steps, in [0, 1)
     particles: int = eqx.field(static=True, default=1)
-    truncated: bool = eqx.field(static=True, default=False)  # at two std, of which a bound is at least as far away
+    truncated: bool = eqx.field(static=True, default=False)  # within two std, the nearer bound being no nearer
     smoothing: float = eqx.field(static=True, default=0.0)  # the share of the last mean and variance in the next
 
     def refine(self, key: Key[Array, ""], mdp: MDP, state: State, plan: Plan) -> Plan:
@@ -62,6 +62,11 @@ class CEM(AbstractShooter):
         return jax.vmap(self.actions.clip)(mean)
 
     def random_plan(self, key: Key[Array, ""]) -> Plan:
-        noise = jr.normal(key, (self.plan_length, self.actions.size))
-        half_range = jnp.broadcast_to(0.5 * (self.actions.high - self.actions.low), noise.shape)
-        return self.noise_std * half_range * (correlation_factor(self.plan_length, self.correlation) @ noise)
+        plan = self.idle()
+        half_range = jnp.broadcast_to(0.5 * (self.actions.high - self.actions.low), plan.shape)
+        if self.truncated:
+            return plan + jnp.minimum(self.noise_std, 0.5) * half_range * jr.truncated_normal(
+                key, -2.0, 2.0, plan.shape
+            )
+        noise = correlation_factor(self.plan_length, self.correlation) @ jr.normal(key, plan.shape)
+        return plan + self.noise_std * half_range * noise

@@ -43,7 +43,7 @@ class MPPI(AbstractShooter):
         return jnp.where(jnp.isfinite(jnp.sum(weight)), better, plan)
 
     def random_plan(self, key: Key[Array, ""]) -> Plan:
-        return self.coloured(jr.normal(key, (self.plan_length, self.actions.size)))
+        return self.idle() + self.coloured(jr.normal(key, (self.plan_length, self.actions.size)))
 
     def scales(self) -> Float[Array, " n"]:
         """Of each plan's noise."""

@@ -118,6 +118,10 @@ class AbstractShooter(eqx.Module):
     def random_plan(self, key: Key[Array, ""]) -> Plan:
         """Noise, as `refine` would add it to a plan that does nothing."""
 
+    def idle(self) -> Plan:
+        """Does nothing: the middle of what can be done, from where a search has as much room on either side."""
+        return jnp.broadcast_to(self.actions.middle, (self.plan_length, self.actions.size))
+
 
 class ShootingPolicy(AbstractPolicy):
     """Plays a plan's first action, then refines the rest from where that led (receding horizon).
@@ -135,7 +139,7 @@ class ShootingPolicy(AbstractPolicy):
 
     def __call__(self, key: Key[Array, ""], carry: Plan, state: State) -> tuple[Plan, Float[Array, " action"]]:
         plan = self.shooter.refine(key, self.mdp, state, carry)
-        shifted = jnp.concatenate([plan[1:], jnp.zeros_like(plan[:1])])
+        shifted = jnp.concatenate([plan[1:], self.shooter.actions.middle[None]])
         return shifted, self.shooter.actions.clip(plan[0])
 
     def deterministic(self) -> "ShootingPolicy":
@@ -154,8 +158,7 @@ class Shooting(AbstractPlanner):
     restarts: int = eqx.field(static=True, default=0)
 
     def init(self, key: Key[Array, ""], mdp: MDP) -> ShootingPolicy:
-        shooter = self.shooter
-        return ShootingPolicy(shooter, mdp, jnp.zeros((shooter.plan_length, shooter.actions.size)))
+        return ShootingPolicy(self.shooter, mdp, self.shooter.idle())
 
     def plan(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> tuple[ShootingPolicy, Metrics]:
         assert isinstance(policy, ShootingPolicy)
@@ -168,7 +171,7 @@ class Shooting(AbstractPlanner):
             return jax.lax.fori_loop(0, self.warmup, lambda i, p: self.shooter.refine(keys[i], mdp, state, p), plan)
 
         random = [self.shooter.random_plan(k) for k in jr.split(random_key, self.restarts)]
-        plans = jax.vmap(refined)(jnp.stack([policy.start, jnp.zeros_like(policy.start), *random]))
+        plans = jax.vmap(refined)(jnp.stack([policy.start, self.shooter.idle(), *random]))
         returns = plan_returns(judge_key, mdp, state, plans, self.shooter.actions, self.shooter.particles)
         best = jnp.argmax(returns)
         return ShootingPolicy(self.shooter, mdp, plans[best]), {"planned_value": returns[best]}

@@ -42,6 +42,9 @@ from pcmlp.tasks import TASKS
 from pcmlp.tasks.registered import PREFIX, GymnasiumTask, time_limit
 from pcmlp.types import ConfigError
 
+# Settings of planners that are younger than runs which are to be read, and what they were before there was a choice.
+LATER_OF_PLANNER = {"trpo": {"entropy": 0.0}, "cem": {"truncated": False, "smoothing": 0.0}}
+
 
 def plain_settings(record: type[RunConfig]) -> dict[str, Any]:
     """The keys of a configuration that are neither a group nor a flag, and their types."""
@@ -256,9 +259,11 @@ def to_json(config: RunConfig) -> str:
 
 
 def from_json(text: str) -> RunConfig:
+    """What it does not say is the preset's, but for settings that came later than the run: those were off."""
     try:
         record = json.loads(text)
         task, algo, seeds, steps = record["task"].pop("name"), record["algo"], record["seeds"], record["steps"]
+        record["planner"] = {**LATER_OF_PLANNER.get(record["planner"]["name"], {}), **record["planner"]}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"config.json: not the configuration of a run ({error!r}); start the run again") from error
     return resolve(task, algo, seeds, steps, settings_in(record))
@@ -285,4 +290,14 @@ def settings_in(record: dict[str, Any], prefix: str = "") -> list[str]:
     return items
 
 
-__all__ = ["RunConfig", "from_json", "keys_of", "load_config", "resolve", "resolve_gymnasium", "settings_in", "to_json"]
+__all__ = [
+    "LATER_OF_PLANNER",
+    "RunConfig",
+    "from_json",
+    "keys_of",
+    "load_config",
+    "resolve",
+    "resolve_gymnasium",
+    "settings_in",
+    "to_json",
+]

@@ -111,7 +111,7 @@ class CEMOptions:
     noise_std: float = 1.0  # in units of half the action range
     correlation: float = 0.8  # of the noise at consecutive steps
     particles: int = 1
-    truncated: bool = False  # noise at two std, of which a bound is at least as far away
+    truncated: bool = False  # independent noise within two std, the nearer bound being no nearer
     smoothing: float = 0.0  # the share of an update's last mean and variance in its next
     warmup: int = 10  # refinements of the plan that an episode begins with
     restarts: int = 0  # random plans refined beside the last one
@@ -232,6 +232,7 @@ NO_BONUS = (
     "pets-gt",
     "mbpo",
 )  # rivals in the loop of Algorithm 2 that plan for the reward alone
+ONE_PLAN = ("pets", "pets-gt")  # of those: who explores and who is deployed search in one model for one reward
 COMMAND_LINE = ("task", "algo", "seeds", "steps")  # what has a flag of its own
 
 

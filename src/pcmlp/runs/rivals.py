@@ -15,7 +15,7 @@ NO_BONUS: dict[str, Any] = {
     "features.dim": 2,
 }
 # The paper's CEM: 5 updates of 500 plans of 25 to 30 steps, of which 50 are elites, the first of std a quarter of the
-# range, 20 particles. An episode a policy.
+# range, held back from the bounds of the actions, 20 particles. An episode a policy.
 PETS: dict[str, Any] = {
     **NO_BONUS,
     "rounds": 1,

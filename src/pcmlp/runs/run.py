@@ -1,8 +1,7 @@
 """A run under way: its iterations in turn, each evaluated, logged and saved.
 
 What is evaluated is the policy that the algorithm would deploy, and beside it the one that explores where the two are
-planned for different rewards. Evaluation has random numbers of its own, fixed by the seed, and is not counted in
-`env_steps`.
+planned apart. Evaluation has random numbers of its own, fixed by the seed, and is not counted in `env_steps`.
 """
 
 import itertools
@@ -28,7 +27,7 @@ from pcmlp.runs.episodes import EpisodeLog, Extent, cut, read, rows_of
 from pcmlp.runs.evaluate import Judge, evaluation_keys, scores
 from pcmlp.runs.folder import Row, RunFolder, as_read
 from pcmlp.runs.lock import Lock
-from pcmlp.runs.options import NO_BONUS
+from pcmlp.runs.options import ONE_PLAN
 from pcmlp.runs.policy import deployed, save_policies
 from pcmlp.runs.progress import LiveProgress, PlainProgress, status_line
 from pcmlp.runs.resume import changes_of_machine
@@ -92,8 +91,7 @@ class Run:
 
         self._judges = {"eval": judge(self.config.eval_episodes)}
         # The exploring policy is not what a run is for: a look at it is enough, and a planner's episodes are dear.
-        # Without a bonus it is planned for the same as the other.
-        if self.algo.judges_exploring and self.config.algo not in NO_BONUS:
+        if self.algo.judges_exploring and self.config.algo not in ONE_PLAN:
             self._judges["explore"] = judge(-(-self.config.eval_episodes // _FEWER))
         self._entered = Entered(self.task.map, len(self.config.seeds))
 

@@ -250,6 +250,9 @@ def _planner(config: RunConfig) -> Iterator[Check]:
         yield "planner.elites", plan.elites, some, f"give 1 to planner.num_plans={plan.num_plans}"
         yield "planner.noise_std", plan.noise_std, plan.noise_std > 0, "give a number above 0"
         yield "planner.smoothing", plan.smoothing, 0 <= plan.smoothing < 1, "give a number from 0 to below 1"
+        alone = not plan.truncated or plan.correlation == 0
+        advice = "truncated noise is independent; give 0, or planner.truncated=false"
+        yield "planner.correlation", plan.correlation, alone, advice
     else:
         yield "planner.temperature", plan.temperature, plan.temperature > 0, "give a number above 0"
         yield "planner.noise_cov", plan.noise_cov, plan.noise_cov > 0, "give a number above 0"

@@ -7,6 +7,7 @@ zero at every step and not at the last forces. So a step does not depend on who 
 """
 
 import contextlib
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ MODELS = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
 
 _STATE = int(mujoco.mjtState.mjSTATE_FULLPHYSICS)  # the time, positions, velocities, and what actuators remember
 _DIVERGED = "the simulation diverged"
+_telling = threading.Lock()
 _BAD = [
     int(getattr(mujoco.mjtWarning, name))
     for name in ("mjWARN_BADQPOS", "mjWARN_BADQVEL", "mjWARN_BADQACC", "mjWARN_BADCTRL")
@@ -53,13 +55,19 @@ def _build(spec: Any, wall: Wall) -> None:
 
 @contextlib.contextmanager
 def unreported() -> Iterator[None]:
-    """MuJoCo writes a line, and adds to a file, for each step that diverges; a search may try thousands of those."""
-    before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(lambda text: None)
-    try:
-        yield
-    finally:
-        mujoco.set_mju_user_warning(before)
+    """MuJoCo writes a line, and adds to a file, for each step that diverges; a search may try thousands of those.
+
+    Who is told is the process's, not a thread's: one at a time, or the last would put back the silence of another."""
+    with _telling:
+        before = mujoco.get_mju_user_warning()
+        try:
+            mujoco.set_mju_user_warning(_silent)
+            yield
+        finally:
+            mujoco.set_mju_user_warning(before)
+
+
+def _silent(text: str) -> None: ...
 
 
 def check_divergence(data: Any) -> None:
