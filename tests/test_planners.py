@@ -244,31 +244,22 @@ def test_correlated_noise_has_unit_variance_and_the_asked_correlation():
 @pytest.mark.parametrize("last", [0.0, 0.5])
 def test_truncated_noise_is_at_most_as_far_as_the_nearer_bound(last):
     """Where more is always better, it comes near to the bound and does not reach it, as clipped plans do."""
-    seen = []
+    actions = Box(jnp.array([-1.0]), jnp.array([3.0]))
 
-    def reward(state, action, next_state):
-        jax.debug.callback(lambda a: seen.append(np.asarray(a)), action)
-        return jnp.sum(action)
+    def refined(sign, start, **settings):
+        mdp = MDP(lambda key: jnp.zeros(1), lambda key, s, a: s, lambda s, a, s2: sign * jnp.sum(a), never, 1)
+        search = {"num_plans": 1000, "iterations": 1, "elites": 1, "truncated": True, **settings}
+        shooter = CEM(actions, plan_length=1, correlation=0.0, **search)
+        return float(eqx.filter_jit(shooter.refine)(jr.key(0), mdp, jnp.zeros(1), jnp.full((1, 1), start))[0, 0])
 
-    mdp = MDP(lambda key: jnp.zeros(1), lambda key, s, a: s, reward, never, 1)
-    narrow = Box(jnp.array([-1.0]), jnp.array([3.0]))
-    shooter = CEM(narrow, num_plans=1000, plan_length=1, iterations=1, elites=1, correlation=0.0, truncated=True)
-    plan = shooter.refine(jr.key(0), mdp, jnp.zeros(1), jnp.full((1, 1), last))
-    jax.effects_barrier()
-    played = np.ravel(seen)
-    room = last + 1.0  # the lower bound is the nearer one; its half is less than the std, which is 2
-    assert played.min() >= last - room
-    assert played.max() <= last + room
-    assert played.max() > last + 0.9 * room
-    assert plan[0, 0] == played.max()
-    longer = dataclasses.replace(shooter, iterations=8, elites=100, smoothing=0.1)
-    once, again = (
-        dataclasses.replace(longer, iterations=n).refine(jr.key(0), mdp, jnp.zeros(1), plan)[0, 0] for n in (1, 8)
-    )
-    assert once < again < 3.0
-    assert again > 2.8
-    clipped = dataclasses.replace(longer, truncated=False)
-    assert clipped.refine(jr.key(0), mdp, jnp.zeros(1), plan)[0, 0] == 3.0
+    most, least = refined(1.0, last), refined(-1.0, last)  # of a thousand, the elite being the best
+    room = last + 1.0  # the lower bound is the nearer one; half of that is less than the std, which is 2
+    assert last + 0.9 * room < most <= last + room
+    assert last - 0.9 * room > least >= last - room
+    steady = {"elites": 100, "smoothing": 0.1}
+    assert refined(1.0, most, **steady) < refined(1.0, most, iterations=8, **steady) < 3.0
+    assert refined(1.0, most, iterations=8, **steady) > 2.8
+    assert refined(1.0, most, iterations=8, **steady, truncated=False) == 3.0
 
 
 @pytest.mark.parametrize("low", [0.0, 0.5])
