@@ -1,5 +1,6 @@
 """PETS and its relatives: particles that stay with a member, a first episode at random, planning in the world."""
 
+import json
 from functools import partial
 
 import equinox as eqx
@@ -11,14 +12,16 @@ import pytest
 
 from pcmlp.baselines.random import RandomFirst, decided
 from pcmlp.cli import main
+from pcmlp.experiments.job import CLIPPED_PLANS
 from pcmlp.framework import example_row
 from pcmlp.imagine import grounded, imagine, no_bonus
 from pcmlp.models import DrawProbabilistic, Ensemble, Fitting, Known, Neural
 from pcmlp.planners import CEM, Shooting
 from pcmlp.planners.shooting import ensemble_size, one_member, plan_returns
 from pcmlp.replay import Replay
+from pcmlp.runs import checkpoint
 from pcmlp.runs.build import build
-from pcmlp.runs.config import resolve
+from pcmlp.runs.config import from_json, resolve, to_json
 from pcmlp.runs.evaluate import Judge
 from pcmlp.runs.folder import RunFolder, read_metrics
 from pcmlp.runs.lock import Lock
@@ -194,6 +197,20 @@ def test_one_search_is_judged_once(algo, judged, tmp_path):
     with Lock(tmp_path) as lock:
         run = Run(config, *build(config), RunFolder(tmp_path), lock, jr.key(100)[None])
     assert list(run._judges) == ["eval", "explore"][:judged]
+
+
+@pytest.mark.parametrize(
+    ("task", "algo"), [("knr-lds", "pcmlp-knr"), ("mountain-car", "pets"), ("mountain-car", "pets-gt")]
+)
+def test_a_search_made_before_it_could_be_held_back_is_read_as_it_was(task, algo):
+    """Also where today's preset holds it back."""
+    was = resolve(task, algo, settings=CLIPPED_PLANS)
+    old = json.loads(to_json(was))
+    del old["planner"]["truncated"], old["planner"]["smoothing"]
+    assert from_json(json.dumps(old)) == was
+    assert checkpoint.of_old(json.loads(to_json(was)))["planner"] == old["planner"]
+    now = resolve(task, algo)
+    assert (checkpoint.fingerprint(was) == checkpoint.fingerprint(now)) == (algo == "pcmlp-knr")
 
 
 def test_true_dynamics_that_nobody_can_enter():

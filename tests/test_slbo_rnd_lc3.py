@@ -14,13 +14,12 @@ from pcmlp.baselines.noise import NoisyPolicy, OrnsteinUhlenbeck
 from pcmlp.baselines.rnd import RND
 from pcmlp.bonus import elliptical
 from pcmlp.deep import Deep, as_it_is
-from pcmlp.experiments.job import CLIPPED_PLANS
 from pcmlp.models import DrawThompson
 from pcmlp.planners import TRPO
 from pcmlp.runs import checkpoint
 from pcmlp.runs.build import build
 from pcmlp.runs.certificate import without
-from pcmlp.runs.config import from_json, resolve, to_json
+from pcmlp.runs.config import resolve, to_json
 from pcmlp.runs.folder import read_metrics
 from pcmlp.runs.options import NO_BONUS, MPPIOptions
 from pcmlp.runs.plan import MODELLED, usual_rounds
@@ -174,18 +173,6 @@ def test_bad_input_is_one_line(algo, setting, match):
         build(resolve(CAR, algo, settings=(setting,)))
     assert str(error.value).startswith(match)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(("task", "algo"), [("knr-lds", "pcmlp-knr"), (CAR, "pets"), (CAR, "pets-gt")])
-def test_a_search_made_before_it_could_be_held_back_is_read_as_it_was(task, algo):
-    """Also where today's preset holds it back."""
-    was = resolve(task, algo, settings=CLIPPED_PLANS)
-    old = json.loads(to_json(was))
-    del old["planner"]["truncated"], old["planner"]["smoothing"]
-    assert from_json(json.dumps(old)) == was
-    assert checkpoint.of_old(json.loads(to_json(was)))["planner"] == old["planner"]
-    now = resolve(task, algo)
-    assert (checkpoint.fingerprint(was) == checkpoint.fingerprint(now)) == (algo == "pcmlp-knr")
 
 
 def test_a_run_made_before_these_settings_is_the_same_configuration(tmp_path):

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
 
 from pcmlp.planners.shooting import AbstractShooter, Plan, correlation_factor, plan_returns
 from pcmlp.types import MDP, Box, State
@@ -31,42 +31,43 @@ class CEM(AbstractShooter):
     smoothing: float = eqx.field(static=True, default=0.0)  # the share of the last mean and variance in the next
 
     def refine(self, key: Key[Array, ""], mdp: MDP, state: State, plan: Plan) -> Plan:
-        half_range = 0.5 * (self.actions.high - self.actions.low)
-        variance = jnp.broadcast_to((self.noise_std * half_range) ** 2, plan.shape)
-        mix = correlation_factor(self.plan_length, self.correlation)
-        shape = (self.num_plans, *plan.shape)
-
         def update(carry, update_key):
             mean, variance = carry
             sample_key, return_key = jr.split(update_key)
             # sample plans; the mean itself is one of them, so that an update never forgets it
-            std = jnp.sqrt(variance)
-            if self.truncated:
-                room = jax.vmap(lambda action: jnp.minimum(action - self.actions.low, self.actions.high - action))(mean)
-                std = jnp.minimum(std, 0.5 * jnp.maximum(room, 0.0))
-                noise = jr.truncated_normal(sample_key, -2.0, 2.0, shape)
-            else:
-                noise = jr.normal(sample_key, shape)
-            noise = jnp.einsum("ts,nsa->nta", mix, noise.at[0].set(0.0))
+            noise = self.noise(sample_key, (self.num_plans, *plan.shape)).at[0].set(0.0)
+            std = self.spread(mean, variance)
             plans = jax.vmap(lambda e: mean + std * e)(noise)
             returns = plan_returns(return_key, mdp, state, plans, self.actions, self.particles)
             # elite plans
             value, best = jax.lax.top_k(returns, self.elites)
             elite = plans[best]
-            known = jnp.isfinite(value[0])
-            kept = jnp.where(known, self.smoothing, 1.0)
+            kept = jnp.where(jnp.isfinite(value[0]), self.smoothing, 1.0)
             means, variances = jnp.mean(elite, axis=0), jnp.var(elite, axis=0)
             return (kept * mean + (1.0 - kept) * means, kept * variance + (1.0 - kept) * variances), None
 
-        (mean, _), _ = jax.lax.scan(update, (plan, variance), jr.split(key, self.iterations))
+        (mean, _), _ = jax.lax.scan(update, (plan, self.first_variance()), jr.split(key, self.iterations))
         return jax.vmap(self.actions.clip)(mean)
 
     def random_plan(self, key: Key[Array, ""]) -> Plan:
         plan = self.idle()
-        half_range = jnp.broadcast_to(0.5 * (self.actions.high - self.actions.low), plan.shape)
+        return plan + self.spread(plan, self.first_variance()) * self.noise(key, plan.shape)
+
+    def first_variance(self) -> Plan:
+        half_range = 0.5 * (self.actions.high - self.actions.low)
+        return jnp.broadcast_to((self.noise_std * half_range) ** 2, (self.plan_length, self.actions.size))
+
+    def spread(self, mean: Plan, variance: Plan) -> Plan:
+        """The std of plans about a mean."""
+        std = jnp.sqrt(variance)
+        if not self.truncated:
+            return std
+        room = jax.vmap(lambda action: jnp.minimum(action - self.actions.low, self.actions.high - action))(mean)
+        return jnp.minimum(std, 0.5 * jnp.maximum(room, 0.0))
+
+    def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*plans length action"]:
+        """In units of the spread."""
         if self.truncated:
-            return plan + jnp.minimum(self.noise_std, 0.5) * half_range * jr.truncated_normal(
-                key, -2.0, 2.0, plan.shape
-            )
-        noise = correlation_factor(self.plan_length, self.correlation) @ jr.normal(key, plan.shape)
-        return plan + self.noise_std * half_range * noise
+            return jr.truncated_normal(key, -2.0, 2.0, shape)
+        mix = correlation_factor(self.plan_length, self.correlation)
+        return jnp.einsum("ts,...sa->...ta", mix, jr.normal(key, shape))

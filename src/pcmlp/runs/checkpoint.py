@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from pcmlp.runs.arrays import from_bytes, to_bytes
-from pcmlp.runs.config import LATER_OF_PLANNER, RunConfig, to_json
+from pcmlp.runs.config import LATER, LATER_OF_PLANNER, RunConfig, to_json
 from pcmlp.runs.durable import check_own, room_for, sync_folder, write_and_sync
 from pcmlp.types import AbstractLearner, ConfigError
 
 _FORMAT = 3
 _KEPT = 2
 _ARRAYS, _MANIFEST = "learner.safetensors", "manifest.json"
-_LATER = {"noise": 0.0, "rnd_steps": None}
 _PARTIAL = ".partial-"  # not whole yet, or no longer
 
 
@@ -66,7 +65,7 @@ def of_old(record: dict[str, Any]) -> dict[str, Any]:
     before. They can still be read, evaluated and resumed, because nothing of them has changed."""
     planner = record["planner"]
     of_planner = _without_off(planner, LATER_OF_PLANNER.get(planner["name"], {}))
-    return {**_without_off(record, _LATER), "planner": of_planner}
+    return {**_without_off(record, LATER), "planner": of_planner}
 
 
 def _without_off(record: dict[str, Any], off: dict[str, Any]) -> dict[str, Any]:

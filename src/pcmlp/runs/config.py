@@ -42,7 +42,8 @@ from pcmlp.tasks import TASKS
 from pcmlp.tasks.registered import PREFIX, GymnasiumTask, time_limit
 from pcmlp.types import ConfigError
 
-# Settings of planners that are younger than runs which are to be read, and what they were before there was a choice.
+# Settings that are younger than runs which are to be read, and what they were before there was a choice.
+LATER = {"noise": 0.0, "rnd_steps": None}
 LATER_OF_PLANNER = {"trpo": {"entropy": 0.0}, "cem": {"truncated": False, "smoothing": 0.0}}
 
 
@@ -259,7 +260,7 @@ def to_json(config: RunConfig) -> str:
 
 
 def from_json(text: str) -> RunConfig:
-    """What it does not say is the preset's, but for settings that came later than the run: those were off."""
+    """What it does not say is the preset's, but a planner's settings that came later than the run were off."""
     try:
         record = json.loads(text)
         task, algo, seeds, steps = record["task"].pop("name"), record["algo"], record["seeds"], record["steps"]
@@ -291,6 +292,7 @@ def settings_in(record: dict[str, Any], prefix: str = "") -> list[str]:
 
 
 __all__ = [
+    "LATER",
     "LATER_OF_PLANNER",
     "RunConfig",
     "from_json",

@@ -54,7 +54,7 @@ def _build(spec: Any, wall: Wall) -> None:
 
 
 @contextlib.contextmanager
-def unreported() -> Iterator[None]:
+def _unreported() -> Iterator[None]:
     """MuJoCo writes a line, and adds to a file, for each step that diverges; a search may try thousands of those.
 
     Who is told is the process's, not a thread's: one at a time, or the last would put back the silence of another."""
@@ -186,7 +186,7 @@ class Flock:
         """The states that a step leads to from those `before`, and whether it is whole."""
         count, skip, size = len(before), self.robot.frame_skip, before.shape[1]
         after = np.zeros((count, skip, size))
-        with unreported():  # what diverged is told of below
+        with _unreported():  # what diverged is told of below
             self.pool.rollout(
                 [self.model] * count,
                 self.data,
