@@ -4,11 +4,11 @@
     SB3/bin/pip install stable-baselines3 sb3-contrib "gymnasium[mujoco]" mujoco==3.11.0 imageio packaging
     python benchmarks/model_free.py --sb3 SB3/bin/python --out benchmarks/model_free.csv
 
-Both sides have equal steps, the environment's own reward, three seeds and the settings of their presets and defaults,
-which are the same but for what docs/rivals/trpo.md and sac.md name. They take turns: each seed of theirs, then all of
-ours at once. Seconds are of learning alone: neither imports, compiling (ours, told apart) nor evaluation are in them;
-`cpu_s` are those that processors were at it, of all threads, which others on the machine change less than the clock's.
-Without --sb3 ours run alone. stable-baselines3 is not a dependency of pcmlp.
+Both sides have equal steps, the environment's own reward, three seeds, and the settings of their presets and defaults.
+These are the same except for the differences that docs/rivals/trpo.md and sac.md name. The sides take turns: each seed
+of theirs, then all of ours at once. Seconds are those of learning alone, without imports, evaluation and compiling (for
+ours in a column of its own). `cpu_s` is the processor time of all threads, which other programs on the machine change
+less than the clock's time. Without --sb3 only ours run. stable-baselines3 is not a dependency of pcmlp.
 """
 
 import argparse
@@ -30,27 +30,27 @@ CASES = (  # environment, algorithm, steps
 
 
 def ours(env: str, algo: str, steps: int) -> list[dict]:
+    """Measure our side, all seeds at once."""
     import jax
     import numpy as np
 
-    from pcmlp.runs.build import build
-    from pcmlp.runs.config import resolve
+    from pcmlp.runs.config import build, resolve
     from pcmlp.runs.evaluate import evaluation_keys
-    from pcmlp.runs.train import seed_keys
+    from pcmlp.runs.run import seed_keys
 
     config = resolve(f"gym:{env}", algo, SEEDS, steps)
-    _, method = build(config)
-    keys = seed_keys(config)
-    learner = method.start(keys)
+    problem, algorithm = build(config)
+    keys, world = seed_keys(config.seeds), problem.world
+    learner = algorithm.start(keys, world.mdp, config.num_iterations)
     began = time.perf_counter()
-    jax.block_until_ready(method.iterate(keys, learner, 1).metrics)  # compiles, and is done again
+    jax.block_until_ready(algorithm.iterate(keys, world, learner, 1).metrics)  # compiles; repeated below
     compiling = time.perf_counter() - began
     began, worked = time.perf_counter(), time.process_time()
-    for n in range(1, method.num_iterations + 1):
-        learner = method.iterate(keys, learner, n).learner
+    for n in range(1, config.num_iterations + 1):
+        learner = algorithm.iterate(keys, world, learner, n).learner
     jax.block_until_ready(learner.env_steps)
     seconds = (time.perf_counter() - began) / len(SEEDS), (time.process_time() - worked) / len(SEEDS)
-    returns = np.asarray(method.world.evaluate(evaluation_keys(keys), learner.deployed(), EPISODES))
+    returns = np.asarray(world.evaluate(evaluation_keys(keys), learner.deployed(), EPISODES))
     walked = np.asarray(learner.env_steps)
     return [
         measured("pcmlp", seed, int(n), float(np.mean(r)), *seconds) | {"first_call_s": compiling}
@@ -59,7 +59,7 @@ def ours(env: str, algo: str, steps: int) -> list[dict]:
 
 
 def theirs(env: str, algo: str, steps: int, seed: int) -> dict:
-    """By the Python that has them."""
+    """Measure one seed of their side, in the Python that has them installed."""
     from sb3_contrib import TRPO
     from stable_baselines3 import SAC
     from stable_baselines3.common.env_util import make_vec_env

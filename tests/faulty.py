@@ -82,6 +82,11 @@ def hang(returned):
         time.sleep(3600)
 
 
+def slow(returned):
+    time.sleep(0.9)
+    return returned
+
+
 def hang_deaf(returned):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     hang(returned)
@@ -117,6 +122,7 @@ FAULTS = {
     "none": lambda returned: None,
     "old api": lambda returned: returned[:-1],
     "words": lambda returned: (["far", "left", "slow"], *returned[1:]),
+    "slow": slow,
     "hang": hang,
     "hang deaf": hang_deaf,
     "die": die,

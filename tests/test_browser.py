@@ -6,8 +6,8 @@ import pytest
 from test_watch import served
 from written_runs import write_run
 
-from pcmlp.report.html import read_runs, report
-from pcmlp.report.page.compose import compose
+from pcmlp.report.page import compose, report
+from pcmlp.report.reading import read_runs
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is in the extra test")
 _CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -190,6 +190,6 @@ def test_a_watched_page_goes_on_and_keeps_what_was_set(browser, tmp_path, monkey
         assert not page.get_by_role("checkbox", name="one (unfinished)").is_checked()
         assert page.locator('[data-chart="eval_return_mean"] g[data-label]').count() == 1
         monkeypatch.setattr(server.watched, "version", lambda: 1 / 0)
-        page.get_by_text("pcmlp watch cannot make the page at the moment; this is the last it has shown").wait_for()
+        page.get_by_text("pcmlp watch cannot make the page at the moment; this is the last page it sent").wait_for()
         assert page.get_by_role("cell", name="4,321").is_visible()
         page.close()

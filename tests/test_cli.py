@@ -145,7 +145,7 @@ def test_a_run_is_worth_more_than_its_pictures(tmp_path, monkeypatch, capsys):
     def breaks(out):
         raise RuntimeError("no display\nand more")
 
-    monkeypatch.setattr("pcmlp.report.pictures.draw", breaks)
+    monkeypatch.setattr("pcmlp.report.figures.draw", breaks)
     assert main([*TRAIN, *SETTINGS, "--out", "run"]) == 0
     assert "no pictures (RuntimeError: no display); pcmlp report run draws them later" in capsys.readouterr().out
     assert read_summary(tmp_path / "run")["status"] == "finished"

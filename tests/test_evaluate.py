@@ -13,7 +13,7 @@ import pytest
 
 from pcmlp.baselines.random import UniformPolicy
 from pcmlp.cli import main
-from pcmlp.report.frames import SCENES, Episode, check_filmed, frames, write_video
+from pcmlp.report.films import SCENES, Episode, check_filmed, frames, write_video
 from pcmlp.runs.config import resolve
 from pcmlp.runs.evaluate import Judge, evaluate_run, filmed_episode, scores
 from pcmlp.runs.folder import read_metrics

@@ -19,14 +19,16 @@ from faulty import FaultyEnv, arm, calls
 from gymnasium import spaces
 from rich.console import Console
 
+from pcmlp.observed import Fault, Observed
 from pcmlp.runs import checkpoint
 from pcmlp.runs.config import resolve
 from pcmlp.runs.folder import read_metrics, read_summary
 from pcmlp.runs.train import train
-from pcmlp.tasks.faults import Faults, Sight
 from pcmlp.tasks.host import GymnasiumWorld
+from pcmlp.tasks.host.environments import Environments
+from pcmlp.tasks.host.faults import Faults, ObservationCheck
 from pcmlp.types import AbstractPolicy, ConfigError, EnvironmentFault, Task
-from pcmlp.workers import Answer, Workers
+from pcmlp.workers import Copies, Workers
 
 HORIZON = 8
 KEYS = jr.split(jr.key(0), 1)
@@ -277,8 +279,6 @@ def test_too_many_faults_in_all(tmp_path):
 
 def test_faults_while_it_is_tried_out(tmp_path, monkeypatch):
     """Gymnasium's own checks are over at the first sample."""
-    from pcmlp.tasks.copies import Environments
-
     sample = Environments.sample
 
     def armed(self):
@@ -318,23 +318,37 @@ def test_one_that_was_handed_in_stays_open_and_others_are_closed(tmp_path, monke
 
 def test_what_a_space_admits():
     low, high = np.array([-np.inf, 0.0, -np.inf, 0.0, 1e6]), np.array([np.inf, np.inf, 10.0, 0.5, 1e6 + 1.0])
-    sight = Sight(spaces.Box(low, high, dtype=np.float64))
+    check = ObservationCheck(spaces.Box(low, high, dtype=np.float64))
     inside = np.array([0.0, 5.0, 5.0, 0.25, 1e6 + 0.5])
 
     def fault(index, value):
-        values = inside.copy()
-        values[index] = value
-        return sight.judged("step", [Answer(inside), Answer(values)]).faults.get(1, Answer()).fault
+        observed = Observed.blank(2, (5,))
+        observed.observation[:] = inside
+        with np.errstate(over="ignore"):
+            observed.observation[1, index] = value
+        checked = check("step", observed)
+        assert not checked.fault[0]
+        assert set(checked.messages) == set(np.flatnonzero(checked.fault))
+        return checked.fault[1]
 
     assert not any(fault(0, value) for value in (-1e30, 1e30, 0.0))
     assert not any((fault(1, -1e-4), fault(1, 1e30), fault(2, 10.001), fault(3, 0.5004), fault(3, -0.0004)))
     assert not fault(4, 1e6 + 1.06)  # of 32 bits
-    assert fault(1, -1e-2) == fault(2, 10.1) == fault(3, 0.501) == fault(3, -0.001) == fault(4, 1e6 + 9) == "outside"
-    assert fault(0, np.nan) == fault(0, -np.inf) == fault(0, 1e39) == fault(3, np.inf) == "not finite"
-    rows = sight.judged("step", [Answer(inside), Answer(inside[:4])])
-    assert rows.observation.dtype == np.float32
-    np.testing.assert_array_equal(rows.observation[0], np.float32(inside))
-    assert {row: answer.fault for row, answer in rows.faults.items()} == {1: "shape"}
+    outside = fault(1, -1e-2), fault(2, 10.1), fault(3, 0.501), fault(3, -0.001), fault(4, 1e6 + 9)
+    assert outside == (Fault.OUTSIDE,) * 5
+    assert fault(0, np.nan) == fault(0, -np.inf) == fault(0, 1e39) == fault(3, np.inf) == Fault.NOT_FINITE
+    failed = Observed.blank(1, (5,))  # zeros are outside, but what failed first counts
+    failed.fail(0, Fault.RAISED, "step raised")
+    assert check("step", failed).messages == {0: "step raised"}
+
+
+def test_observations_are_rounded_to_32_bits(tmp_path):
+    env = FaultyEnv(tmp_path)
+    copies = Copies(lambda: env, (3,), env)
+    assert not copies.ask("reset", [0], [3]).fault.any()
+    observed = copies.ask("step", [0], np.array([[0.1]]))
+    assert observed.observation.dtype == np.float32
+    np.testing.assert_array_equal(observed.observation[0], np.float32([1.0, env.luck, 0.1]))
 
 
 @pytest.mark.fault("an environment that ignores `reset(seed)`", "a line says that runs are not reproducible")
@@ -372,7 +386,7 @@ def within_10_s(happens):
 
 
 def processes(world):
-    return [process.pid for process, _ in world.environments.steppers.now._running.values()]
+    return [worker.pid for worker in world.environments._copies._running.values()]
 
 
 @pytest.fixture
@@ -428,11 +442,11 @@ def test_an_interrupt_leaves_no_answer_behind(tmp_path, in_workers, monkeypatch)
     clean = collect(world)
     receive, asked = Workers._receive, []
 
-    def interrupted(self, worker, what):
-        asked.append(what)
+    def interrupted(self, worker, order, count):
+        asked.append(order)
         if len(asked) == 6:
             raise KeyboardInterrupt
-        return receive(self, worker, what)
+        return receive(self, worker, order, count)
 
     monkeypatch.setattr(Workers, "_receive", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -461,6 +475,31 @@ def test_what_hangs_in_a_step(tmp_path, in_workers):
     assert_same(collect(world), clean)
 
 
+def test_a_process_that_dies_at_the_second_of_its_lanes(tmp_path, in_workers):
+    """The first has taken its step, and nobody will know where that led."""
+    world = in_workers(1)
+    clean = collect(world)
+    arm(tmp_path, step_10="crash")
+    rows = collect(world)
+    assert_blank(jax.tree.map(lambda x: x[:, :5], rows))
+    np.testing.assert_array_equal(rows.state[:, 5:, 0], [[0, 1, 2]] * 2)
+    assert rows.valid[:, 5:].all()
+    assert world.faults.kinds == {"died": 1}
+    assert (world.faults.rejected, world.faults.restarts) == (9, 2)
+    assert world.faults.last == "its process died in step (by SIGKILL), at step 5 of an episode"
+    assert world.environments._in_a_row == {1: 1}  # only the second lane is blamed
+    assert_same(collect(world), clean)
+
+
+def test_the_time_limit_is_for_each_lane(tmp_path, in_workers):
+    """Two that are slow together take longer than one may."""
+    world = in_workers(1, timeout=1.2)
+    clean = collect(world)
+    arm(tmp_path, reset_1="slow", reset_2="slow")
+    assert_same(collect(world), clean)
+    assert world.faults.total == 0
+
+
 def test_what_hangs_in_a_reset_while_another_is_on_its_way(tmp_path, in_workers):
     world = in_workers(1, timeout=1.5)
     arm(tmp_path, step_3="raise", reset_3="hang")  # lane 0 in its second step, and as it begins again
@@ -481,10 +520,11 @@ def test_a_worker_that_always_dies_ends_it(tmp_path, in_workers):
     assert "\n" not in str(caught.value)
 
 
-def test_a_worker_that_cannot_start(tmp_path):
-    arm(tmp_path, make_every="die")  # as a script does that starts workers when it is imported
+@pytest.mark.parametrize("schedule", [{"make_every": "die"}, {"make_3": "die"}], ids=["at once", "at its second lane"])
+def test_a_worker_that_cannot_start(tmp_path, schedule):
+    arm(tmp_path, **schedule)  # as a script does that starts workers when it is imported
     with pytest.raises(ConfigError, match="another one cannot be made: its process died in make .*__name__"):
-        make_world(tmp_path, workers=1)
+        make_world(tmp_path, workers=1, seeds=3)
 
 
 @pytest.mark.parametrize(("changes", "line"), [
@@ -512,9 +552,9 @@ from functools import partial
 from faulty import FaultyEnv
 from pcmlp.workers import Workers
 if __name__ == "__main__":
-    workers = Workers(pickle.dumps(partial(FaultyEnv, sys.argv[2])), 1, 60.0)
-    print(workers.ask([("make", 0, None)])[0].fault or "made", workers._running[0][0].pid, flush=True)
-    workers.ask([("reset", 0, 0)])
+    workers = Workers(pickle.dumps(partial(FaultyEnv, sys.argv[2])), (3,), 1, 60.0)
+    print(workers.ask("make", [0], [None]).fault[0] or "made", workers._running[0].pid, flush=True)
+    workers.ask("reset", [0], [0])
 """
 
 
@@ -534,9 +574,9 @@ def test_no_worker_outlives_a_run_that_was_killed(tmp_path):
 
 
 def test_a_world_that_is_forgotten_ends_its_workers(tmp_path):
-    workers = Workers(pickle.dumps(functools.partial(FaultyEnv, tmp_path)), 1, 60.0)
-    assert workers.ask([("make", 0, None)]) == [Answer()]
-    pid = workers._running[0][0].pid
+    workers = Workers(pickle.dumps(functools.partial(FaultyEnv, tmp_path)), (3,), 1, 60.0)
+    assert not workers.ask("make", [0], [None]).fault.any()
+    pid = workers._running[0].pid
     assert alive(pid)
     del workers
     assert not alive(pid)

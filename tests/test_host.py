@@ -15,7 +15,7 @@ from gymnasium import spaces
 from pcmlp.tasks import Acrobot, MountainCar, Pendulum, gymnasium_classic
 from pcmlp.tasks.checks import check_reward, check_terminal
 from pcmlp.tasks.host import GymnasiumWorld
-from pcmlp.tasks.lanes import Lanes
+from pcmlp.tasks.host.lanes import Lanes
 from pcmlp.types import AbstractPolicy, Box, ConfigError, Finite
 
 CLASSIC = {"mountain-car": MountainCar, "acrobot": Acrobot, "pendulum": Pendulum}
@@ -183,14 +183,14 @@ class AheadCounting(AbstractPolicy):
     def __call__(self, key, carry, state):
         raise AssertionError("it draws ahead")
 
-    def acting(self):
+    def inference_only(self):
         return self
 
-    def drawn(self, key):
+    def sample_noise(self, key):
         return {"noise": jr.uniform(key, minval=-1.0)}
 
-    def act(self, drawn, carry, state):
-        return carry + 1.0, (self.counting.gain * carry + self.counting.noise * drawn["noise"])[None]
+    def act(self, noise, carry, state):
+        return carry + 1.0, (self.counting.gain * carry + self.counting.noise * noise["noise"])[None]
 
     def deterministic(self):
         return AheadCounting(self.counting.deterministic())

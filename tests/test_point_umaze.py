@@ -215,19 +215,18 @@ def test_free_cells():
     np.testing.assert_array_equal(maze_map(1).free, rows)
 
 
-def test_coverage_counts_free_squares_once():
+def test_only_free_squares_are_entered():
     states = jnp.array([[0.51, 0.52], [0.55, 0.58], [0.65, 0.5], [2.95, 3.0], [1.0, 1.0], [2.5, 1.5]])
     valid = jnp.array([True, True, True, True, True, False])
     entered = TASK.map.entered(states, valid)
     assert sorted(map(tuple, np.argwhere(entered))) == [(5, 5), (5, 6), (29, 29)]  # (1, 1) is the block's edge
-    assert float(TASK.map.coverage(entered)) == pytest.approx(3 / 700)
 
 
 def test_every_free_square_can_be_entered(walk):
     path = jnp.asarray(walk[0].reshape(-1, 2))
     everything = jnp.ones(len(path), bool)
-    assert float(TASK.map.coverage(TASK.map.entered(path, everything))) == 1.0
-    assert float(TASK.map.coverage(TASK.map.entered(path, ~everything))) == 0.0
+    np.testing.assert_array_equal(TASK.map.entered(path, everything), TASK.map.free)
+    assert not TASK.map.entered(path, ~everything).any()
 
 
 def test_bad_horizon():

@@ -11,11 +11,11 @@ from pcmlp.experiments import dense
 from pcmlp.experiments.experiment import describe
 from pcmlp.experiments.scales import FULL
 from pcmlp.published import DIFFERING, best_published, dense_table
-from pcmlp.report.figures import _tex
-from pcmlp.report.page.dense import comparable, dense_tables
-from pcmlp.report.page.scores import left_out, profile_data, scores_of, scores_table, shorter
-from pcmlp.report.page.sections import arrange
+from pcmlp.report.charts import profile_data
+from pcmlp.report.page import compose
 from pcmlp.report.reading import load
+from pcmlp.report.sections import arrange, is_comparable, scores_of
+from pcmlp.report.tables import describe_scores, scores_table
 
 
 def test_the_best_of_a_dense_row_is_bold_and_what_is_unfinished_never(tmp_path):
@@ -24,8 +24,7 @@ def test_the_best_of_a_dense_row_is_bold_and_what_is_unfinished_never(tmp_path):
         returning(tmp_path / "dense/reacher/pcmlp", -3.0, -1.0, task="reacher", done=False),
         returning(tmp_path / "dense/pendulum/pcmlp", 150.0, 152.0, task="pendulum"),
     ]
-    (section,) = arrange(runs)
-    text = dense_tables(section)
+    text = compose(runs, static=False)
     bold = re.findall(r'class="[^"]*best"[^>]*><span>([^<]*)', text)
     assert bold == ["9,100.0 ± 100.0", "177.3 ± 1.9", "-3.8 ± 0.2"]
     page = Page(text)
@@ -43,8 +42,8 @@ def test_what_is_not_as_published_is_never_bold_and_has_no_rank_or_score(tmp_pat
     longer = returning(tmp_path / "dense/pendulum/pcmlp", 180.0, 180.0, task="pendulum")
     longer.metrics["env_steps"][-1] = 300_000
     (section,) = arrange([short, broken, longer])
-    assert not any(comparable(run) for run in (short, broken, longer))
-    text = dense_tables(section)
+    assert not any(is_comparable(run) for run in (short, broken, longer))
+    text = compose([short, broken, longer], static=False)
     page = Page(text)
     assert "9,100.0 ± 100.0not compared: episodes of 20 steps, 12 env steps" in page.words
     assert "not a number at the end" in page.words
@@ -75,18 +74,14 @@ def test_scores_are_of_finished_runs_with_a_goal_or_published_returns(tmp_path):
     scores = scores_of(section)
     assert {label: list(tasks) for label, tasks in scores.items()} == {"pcmlp": ["pendulum", "somewhere"]}
     np.testing.assert_allclose(scores["pcmlp"]["pendulum"], [0.0, 1.0], atol=1e-6)
-    assert "0.500" in scores_table(scores)
-    assert left_out(section, scores) == "Left out: the tasks acrobot, pole; the run control."
-    assert shorter(section, scores) == "Shorter than what is published: pcmlp on pendulum (12 env steps)."
+    assert scores_table(section).rows[0]["interquartile mean"].text == "0.500"
+    assert describe_scores(section) == [
+        "Left out: the tasks acrobot, pole; the run control.",
+        "Fewer env steps than published: pcmlp on pendulum (12 env steps).",
+    ]
     line = profile_data(scores, {"pcmlp": 0})["runs"][0]["lines"]["profile"]
     assert line["mean"][0] == pytest.approx(0.75)
     assert line["mean"][-1] == 0.0
-
-
-def test_letters_that_latex_reads_are_written():
-    assert _tex(r"a_b 5% {x} $1 ^~\ ± –") == (
-        r"a\_b 5\% \{x\} \$1 \textasciicircum{}\textasciitilde{}\textbackslash{} $\pm$ --"
-    )
 
 
 def test_figures_for_papers(tmp_path, capsys):
@@ -100,8 +95,6 @@ def test_figures_for_papers(tmp_path, capsys):
     assert names == {
         *(f"dense-pendulum-{name}.{ending}" for name in pictures for ending in ("pdf", "png")),
         "dense-dense.csv",
-        "dense-dense.tex",
     }
     assert (folder / "dense-pendulum-curves.pdf").read_bytes().startswith(b"%PDF")
-    assert r"\textbf{177.3 $\pm$ 1.9 (ME-TRPO)}" in (folder / "dense-dense.tex").read_text()
     assert "0.2 ± 0.0 (12 env steps)" in (folder / "dense-dense.csv").read_text()

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from written_runs import SEEDS, STATES, Rows, write_run
 
-from pcmlp.report.coverage import VIEWS, Visits, covered, plot_coverage, visits_by_policy
 from pcmlp.report.curves import plot_bonus, plot_bonuses, plot_certificate, plot_comparison, plot_returns
-from pcmlp.report.maps import count_pairs
-from pcmlp.report.page.sections import labelled
-from pcmlp.report.pictures import draw
+from pcmlp.report.figures import draw
+from pcmlp.report.maps import count_pairs, plot_coverage, plot_traces, trace
 from pcmlp.report.reading import Curve, load
-from pcmlp.report.traces import plot_traces, trace
-from pcmlp.report.words import differing, final_return, headline, median_steps, middle_return
+from pcmlp.report.sections import label_runs
+from pcmlp.report.tables import interquartile_return
+from pcmlp.report.views import VIEWS, Visits, entered_shares, visits_by_policy
+from pcmlp.report.words import differing_settings, final_return, flatten, headline, median_steps
 from pcmlp.runs.episodes import EpisodeLog, Record, read
 from pcmlp.runs.folder import RunFolder
 
@@ -57,7 +57,7 @@ def test_traces_are_of_some_policies_and_of_all(tmp_path):
     assert picture is not None
     titles = [axes.get_title(loc="left") for axes in picture.axes if axes.get_title(loc="left")]
     assert len(titles) == 6
-    assert titles[-2:] == ["policy 12", "all 12 of them"]
+    assert titles[-2:] == ["policy 12", "all 12 policies"]
     shown = [len(axes.collections[0].get_offsets()) for axes in picture.axes[:6]]
     assert shown == [5] * 5 + [60]  # of the first seed alone
     assert "all 12 enter" in text_of(picture)
@@ -81,9 +81,9 @@ def test_the_interquartile_mean_has_an_interval_where_there_are_seeds(tmp_path):
     returns = np.array([1.0, 2.0, 4.0, 9.0])
     columns = {"iteration": np.ones((1, 4)), "env_steps": np.ones((1, 4)), "eval_return_mean": returns[None]}
     several = replace(run, metrics=columns)
-    assert middle_return(several).startswith("3 [")
+    assert interquartile_return(several).startswith("3 [")
     one = replace(run, metrics={name: values[:, :1] for name, values in several.metrics.items()})
-    assert middle_return(one) == "1"
+    assert interquartile_return(one) == "1"
 
 
 def test_a_certificate_is_drawn_as_the_gap_and_says_what_it_is_worth(tmp_path):
@@ -140,8 +140,8 @@ def test_a_curve_is_a_value_for_each_seed(tmp_path):
     np.testing.assert_allclose(returns.values, np.repeat([[0.0], [0.1], [0.2], [0.3]], 2, axis=1), atol=1e-6)
     np.testing.assert_allclose(bonus.env_steps, [7, 12, 17])  # not defined before the first iteration
     assert not run.curve("no such column")
-    assert bonus.below_peak() == pytest.approx(9, rel=1e-5)
-    assert np.isnan(Curve(np.arange(1), np.arange(1), np.zeros((1, 2))).below_peak())
+    assert bonus.fold_below_peak() == pytest.approx(9, rel=1e-5)
+    assert np.isnan(Curve(np.arange(1), np.arange(1), np.zeros((1, 2))).fold_below_peak())
 
 
 def test_an_iteration_that_was_cut_off_is_left_out(tmp_path):
@@ -172,7 +172,7 @@ def test_many_runs_have_a_short_headline(tmp_path):
     dense["3"].metrics["eval_return_mean"][-1, 0] = np.nan
     assert "2 ends with a return of 0.2 ± 0" in headline(dense)
     assert headline(dense).endswith("3 ends with a return that is not a number at the end.")
-    assert (final_return(dense["3"]), middle_return(dense["3"])) == ("not a number at the end", "–")
+    assert (final_return(dense["3"]), interquartile_return(dense["3"])) == ("not a number at the end", "–")
     assert "went from 0 to not a number at the end" in headline({"3": dense["3"]})
 
 
@@ -195,7 +195,7 @@ def test_shares_of_a_maze_are_of_its_free_cells():
     here, there, nowhere = (0.55, 0.55), (2.55, 1.55), (2.95, 2.95)
     first = Visits(1, np.array([[here, nowhere]]), np.array([[True, False]]))
     second = Visits(2, np.array([[here, there]]), np.array([[True, True]]))
-    together, alone = covered([first, second], VIEWS["point-umaze"])
+    together, alone = entered_shares([first, second], VIEWS["point-umaze"])
     np.testing.assert_allclose(together[:, 0] * 700, [1, 2])
     np.testing.assert_allclose(alone[:, 0] * 700, [1, 2])
 
@@ -213,9 +213,14 @@ def test_the_state_an_episode_ends_in_is_visited(tmp_path):
 
 def test_runs_are_told_apart_by_what_differs(tmp_path):
     runs = [load(write_run(tmp_path / name, 1, bonus=bonus)) for name, bonus in (("a", 1.0), ("b", 1.0), ("c", 0.0))]
-    assert list(labelled(runs)) == ["a", "b", "c"]
+    assert list(label_runs(runs)) == ["a", "b", "c"]
     elsewhere = [load(write_run(tmp_path / "other" / name, 1)) for name in ("a", "d")]
-    assert list(labelled([runs[1], elsewhere[1]])) == ["b", "d"]
-    assert list(labelled([runs[0], *elsewhere])) == ["a", "other/a", "other/d"]
-    assert differing(runs) == ["", "", "bonus_scale=0"]
-    assert differing(runs[1:]) == ["bonus_scale=1", "bonus_scale=0"]
+    assert list(label_runs([runs[1], elsewhere[1]])) == ["b", "d"]
+    assert list(label_runs([runs[0], *elsewhere])) == ["a", "other/a", "other/d"]
+    assert differing_settings(runs) == ["", "", "bonus_scale=0"]
+    assert differing_settings(runs[1:]) == ["bonus_scale=1", "bonus_scale=0"]
+
+
+def test_a_configuration_is_flattened_to_the_keys_of_set():
+    config = {"algo": "pcmlp", "task": {"name": "x", "walls": {"low": [0, 1]}}, "model": {}, "seeds": [0]}
+    assert flatten(config) == {"algo": "pcmlp", "task.name": "x", "task.walls.low": [0, 1], "seeds": [0]}

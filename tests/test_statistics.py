@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import trim_mean
 
 from pcmlp.published import MODEL_BASED, PAPER, dense_table
-from pcmlp.report.statistics import Rank, interquartile_mean, normalised, profile, ranks
+from pcmlp.report.statistics import Rank, interquartile_mean, normalise, profile, ranks
 from pcmlp.tasks.mujoco import DENSE_TASKS
 
 
@@ -40,9 +40,9 @@ def test_a_profile_falls_from_all_to_none():
 
 
 def test_returns_are_normalised():
-    np.testing.assert_allclose(normalised(np.array([10.0, 20.0, 40.0]), 20.0, 40.0), [-0.5, 0.0, 1.0])
+    np.testing.assert_allclose(normalise(np.array([10.0, 20.0, 40.0]), 20.0, 40.0), [-0.5, 0.0, 1.0])
     with pytest.raises(ValueError, match="nothing between"):
-        normalised(np.array([1.0]), 2.0, 2.0)
+        normalise(np.array([1.0]), 2.0, 2.0)
 
 
 def test_ranks_are_means_and_medians_over_tasks_and_equals_share_theirs():

@@ -10,12 +10,12 @@ import pytest
 from written_runs import write_experiment, write_run
 
 from pcmlp.cli import main
-from pcmlp.report.watch import Watched, serve, watch
+from pcmlp.report.watch import WatchedFolder, start_server, watch
 
 
 @contextmanager
 def served(folder):
-    with serve(folder, 0) as server:
+    with start_server(folder, 0) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:
@@ -50,7 +50,7 @@ def test_a_page_is_made_anew_when_files_change_and_only_then(tmp_path, monkeypat
 
     made = []
     monkeypatch.setattr(module, "compose", lambda runs, **_: made.append(len(runs)) or f"page {len(made)}")
-    watched = Watched(tmp_path)
+    watched = WatchedFolder(tmp_path)
     assert [watched.page(), watched.page()] == ["page 1", "page 1"]  # no run yet
     run = write_run(tmp_path / "run", 1, summary=False)
     assert [watched.page(), watched.page()] == ["page 2", "page 2"]
@@ -69,7 +69,7 @@ def test_a_page_is_made_anew_when_files_change_and_only_then(tmp_path, monkeypat
 def test_runs_that_an_experiment_has_from_another_are_watched(tmp_path):
     run = write_run(tmp_path / "other/somewhere/pcmlp", 1, summary=False)
     write_experiment(tmp_path / "it", "other/somewhere/pcmlp")
-    watched = Watched(tmp_path / "it")
+    watched = WatchedFolder(tmp_path / "it")
     assert "pcmlp (unfinished)" in watched.page()
     before = watched.version()
     with (run / "metrics.csv").open("a") as file:
@@ -83,7 +83,7 @@ def test_whatever_goes_wrong_is_an_answer(tmp_path, monkeypatch):
     def broken(_):
         raise RuntimeError("two\nlines")
 
-    monkeypatch.setattr(Watched, "page", broken)
+    monkeypatch.setattr(WatchedFolder, "page", broken)
     with served(tmp_path) as server:
         with pytest.raises(urllib.error.HTTPError) as refused:
             fetch(server.address)
@@ -109,13 +109,13 @@ def test_what_is_being_written_is_left_out(tmp_path):
     run = write_run(tmp_path / "run", 2, summary=False)
     whole = (run / "metrics.csv").read_text()
     (run / "metrics.csv").write_text(whole + "3,0,15,0.3,0.0,1.0,0.1,3.0,,4.")  # all columns, but not all digits
-    page = Watched(tmp_path).page()
+    page = WatchedFolder(tmp_path).page()
     assert "took 12 env steps" in page or "(median 12 env steps)" in page
     assert "somewhere, pcmlp (unfinished)" in page
     (run / "metrics.csv").write_text(whole.splitlines()[0][:20])
-    assert "Left out for now" in Watched(tmp_path).page()
+    assert "Left out for now" in WatchedFolder(tmp_path).page()
     (run / "metrics.csv").unlink()
-    assert "has written a row yet" in Watched(tmp_path).page()
+    assert "has written a row yet" in WatchedFolder(tmp_path).page()
 
 
 def test_ctrl_c_ends_it(tmp_path, monkeypatch, capsys):

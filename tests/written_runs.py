@@ -94,13 +94,14 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.tags, self.links, self.words, self.inside = [], [], "", []
+        self.tags, self.attributes, self.links, self.words, self.inside = [], set(), [], "", []
         self.feed(text)
         self.words = " ".join(self.words.split())
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
         self.inside.append(tag)
+        self.attributes |= {name for name, _ in attrs}
         self.links += [value for name, value in attrs if name in ("src", "href")]
 
     def handle_endtag(self, tag):

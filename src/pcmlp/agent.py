@@ -6,14 +6,12 @@
     agent.save("agent.safetensors");  agent = DeepPCMLP.load("agent.safetensors", env, reward=reward, terminal=terminal)
 
 A planner that imagines has to know what it plans for, so `reward` and `terminal` are functions of (s, a, s') written in
-jax.numpy; what is not given is learned. What is deployed is the policy planned without the bonus.
+jax.numpy; those that are not given are learned. The policy to deploy is planned without the bonus.
 """
 
-import dataclasses
-import hashlib
 import json
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,25 +22,25 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from rich.progress import track
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load, save
 
-from pcmlp.deep import DeepLearner
-from pcmlp.runs.arrays import from_bytes, named_arrays
-from pcmlp.runs.build import build_deep, build_task
-from pcmlp.runs.config import resolve, resolve_gymnasium, settings_in, to_json
-from pcmlp.runs.durable import write_durably
+from pcmlp.algorithms import METHODS
+from pcmlp.algorithms.deep import Deep, DeepLearner
+from pcmlp.runs.arrays import Damaged, load_facts_and_arrays, restore_tree, save_tree
+from pcmlp.runs.callbacks import Callback, listening, notify
+from pcmlp.runs.config import RunConfig, build, configure, resolve, settings_of_record, split_settings, to_json
 from pcmlp.runs.evaluate import evaluation_keys
-from pcmlp.runs.options import DeepConfig
+from pcmlp.settings import ConfigError
 from pcmlp.tasks.checks import import_gymnasium
 from pcmlp.tasks.host import GymnasiumWorld
-from pcmlp.tasks.registered import PREFIX, time_limit
-from pcmlp.types import AbstractPolicy, Box, ConfigError, Task
+from pcmlp.tasks.registered import PREFIX, GymnasiumTask, find_registered
+from pcmlp.trees import take
+from pcmlp.types import Policy, Problem
 
-Callback = Callable[["DeepPCMLP", dict[str, float]], bool | None]
+_FORMAT = "pcmlp agent 2"
+_ENDLESS = 10**9  # env steps of a configuration: `learn` says how many there will be
+_HOST_DEFAULTS = (0, 60.0, 100)  # workers, timeout, max_faults
 
-_FORMAT = "pcmlp agent 1"
-_ENDLESS = 10**9  # env steps of a configuration: how many it will be, `learn` is told
+Settings = Sequence[str] | Mapping[str, Any]  # ("bonus_scale=0.1", ...) as `--set` takes them, or a dict
 
 
 class DeepPCMLP:
@@ -57,19 +55,20 @@ class DeepPCMLP:
         algo: str = "pcmlp",
         horizon: int | None = None,
         seed: int = 0,
-        settings: Sequence[str] = (),  # as `--set` takes them, such as ("bonus_scale=0.1", "model.sizes=64,64")
-        workers: int = 0,  # processes that step the environment; `GymnasiumWorld.of` says more
+        settings: Settings = (),
+        workers: int = 0,  # processes that step the environment; see `GymnasiumWorld.of`
         timeout: float = 60.0,
         max_faults: int = 100,
     ):
-        """Everything is checked here, before anything is compiled. A reward or an end of episodes that is not given is
-        learned from what the environment says."""
+        """Check everything, before anything is compiled. A reward or an end of episodes that is not given as a function
+        is learned from what the environment says."""
         if isinstance(env, str) and env.startswith(PREFIX):
-            time_limit(env.removeprefix(PREFIX))  # it is there
+            find_registered(env.removeprefix(PREFIX))
             env = partial(import_gymnasium().make, env.removeprefix(PREFIX))
+        host = workers, timeout, max_faults
         if isinstance(env, str):
-            self.config, task = _named(env, reward, terminal, algo, horizon, seed, settings)
-            if isinstance(task.world, GymnasiumWorld) and (workers, timeout, max_faults) != (0, 60.0, 100):
+            self.config, problem = _of_task(env, reward, terminal, algo, horizon, seed, settings)
+            if isinstance(problem.world, GymnasiumWorld) and host != _HOST_DEFAULTS:
                 raise ConfigError(f"env={env}: takes them as settings, such as task.workers=2; give settings=(...)")
         else:
             world = GymnasiumWorld.of(
@@ -81,13 +80,13 @@ class DeepPCMLP:
                 timeout=timeout,
                 max_faults=max_faults,
             )
-            name = name_of_environment(world.environments.first)
-            self.config = resolve_gymnasium(name, world.mdp.horizon, algo, seed, _ENDLESS, settings)
-            task = Task(world)
-        self.algo = build_deep(self.config, task)[1]
-        self.world, self.success_return = task.world, task.success_return
+            self.config, problem = _of_world(world, algo, seed, settings), Problem(world)
+        algorithm = self.config.algorithm.bind(problem)
+        assert isinstance(algorithm, Deep)
+        self.algorithm = algorithm
+        self.world, self.success_return = algorithm.explored_world(problem), problem.success_return
         self.keys = jr.key(seed)[None]
-        self.learner: DeepLearner = self.algo.start(self.keys)
+        self.learner: DeepLearner = algorithm.start(self.keys, self.world.mdp, self.config.num_iterations)
         self.iteration = 0
         self._generator = np.random.default_rng(seed)
 
@@ -97,27 +96,29 @@ class DeepPCMLP:
         return int(self.learner.env_steps[0])
 
     def learn(self, steps: int, *, progress_bar: bool = False, callback: Callback | None = None) -> "DeepPCMLP":
-        """`steps` more env steps, in whole iterations; `callback(agent, metrics)` after each, and False ends it."""
+        """Take `steps` more env steps, in whole iterations. `callback(agent, metrics)` is called after each iteration
+        and ends learning if it returns False."""
         each = int(self.config.steps_per_iteration)
         if steps < each:
             raise ConfigError(
                 f"steps={steps}: less than one iteration, which takes {each} env steps; give {each} or more"
             )
-        todo = range(steps // each)
-        for _ in track(todo, "learning", disable=not progress_bar):
-            # Counted when it is done: after an environment's fault the agent is what it was before.
-            iteration = self.algo.iterate(self.keys, self.learner, self.iteration + 1)
-            assert isinstance(iteration.learner, DeepLearner)
-            self.learner, self.iteration = iteration.learner, self.iteration + 1
-            metrics = {name: float(values[0]) for name, values in iteration.metrics.items()}
-            if callback is not None and callback(self, metrics) is False:
-                break
+        callbacks = [] if callback is None else [callback]
+        with listening(callbacks):
+            for _ in track(range(steps // each), "learning", disable=not progress_bar):
+                # Counted when it is done: after a fault of the environment the agent is what it was before.
+                iteration = self.algorithm.iterate(self.keys, self.world, self.learner, self.iteration + 1)
+                assert isinstance(iteration.learner, DeepLearner)
+                self.learner, self.iteration = iteration.learner, self.iteration + 1
+                metrics = {name: float(values[0]) for name, values in iteration.metrics.items()}
+                metrics |= {"iteration": float(self.iteration), "env_steps": float(self.num_timesteps)}
+                if not notify(callbacks, self, metrics):
+                    break
         return self
 
-    def policy(self, *, explore: bool = False) -> AbstractPolicy:
-        """The policy to deploy, or the one that explores."""
-        chosen = self.learner.policy if explore else self.learner.deployed()
-        return jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, chosen)
+    def policy(self, *, explore: bool = False) -> Policy:
+        """Return the policy to deploy, or the one that explores."""
+        return take(self.learner.policy if explore else self.learner.deployed(), 0)
 
     def predict(
         self,
@@ -126,45 +127,45 @@ class DeepPCMLP:
         episode_start: np.ndarray | None = None,
         deterministic: bool = False,
     ) -> tuple[np.ndarray, Any]:
-        """The action for an observation, or for each of a batch, and what the policy remembers until the next step.
+        """Return the action for an observation, or for each of a batch, and the policy's memory until the next step.
 
-        `state` is what the last call returned, None at an episode's start; a planner such as MPPI keeps its plan there.
+        `state` is the memory that the last call returned, None at an episode's start; a planner such as MPPI keeps its
+        plan there.
         """
         observed = np.asarray(observation, np.float32)
-        size = self.world.states.size
-        if observed.ndim not in (1, 2) or observed.shape[-1] != size:
+        states, actions = self.world.mdp.boxes
+        if observed.ndim not in (1, 2) or observed.shape[-1] != states.size:
+            size = states.size
             raise ConfigError(f"observation of shape {observed.shape}: give ({size},), or (n, {size}) for a batch")
         batch = np.atleast_2d(observed)
         starts = np.ones(len(batch), bool) if state is None else np.zeros(len(batch), bool)
         starts = starts if episode_start is None else starts | np.asarray(episode_start, bool)
         keys = jax.vmap(jr.key)(self._noise(batch, deterministic))
         policy = self.policy()
-        memory = _remembered(policy, len(batch)) if state is None else state
+        memory = _new_memory(policy, len(batch)) if state is None else state
         memory, action = _act(policy, keys, memory, jnp.asarray(starts), jnp.asarray(batch), deterministic)
-        assert isinstance(self.world.actions, Box)
-        action = np.clip(np.asarray(action), self.world.actions.low, self.world.actions.high)
+        action = np.clip(np.asarray(action), *actions.bounds)
         return (action if observed.ndim == 2 else action[0]), memory
 
     def _noise(self, batch: np.ndarray, deterministic: bool) -> np.ndarray:
-        """A seed for each row. A planner that searches needs random numbers even where it may not be random: those are
-        then the observation's own."""
+        """Return a seed for each row. A planner that searches needs random numbers even if it must be deterministic:
+        they then depend on the observation."""
         if deterministic:
             return np.array([zlib.crc32(row.tobytes()) for row in batch], np.uint32)
         return self._generator.integers(2**32, size=len(batch), dtype=np.uint32)
 
     def evaluate(self, episodes: int = 20) -> tuple[float, float]:
-        """The mean and standard deviation of the return of the policy to deploy, without its noise."""
+        """Return the mean and standard deviation of the return of the policy to deploy, without its noise."""
         if episodes < 1:
             raise ConfigError(f"episodes={episodes}: give 1 or more")
-        returns = self.world.evaluate(evaluation_keys(self.keys), self.learner.deployed(), episodes)
+        returns = self.world.evaluate(evaluation_keys(self.keys), self.learner.deployed().resolve(), episodes)
         return float(np.mean(returns)), float(np.std(returns))
 
     def save(self, path: str | Path) -> None:
-        """Everything that learning goes on from, as one safetensors file; nothing in it is ever executed."""
-        about = {"format": _FORMAT, "config": to_json(self.config), "iteration": str(self.iteration)}
-        arrays = named_arrays(self.learner)
+        """Write everything that learning goes on from as one safetensors file; nothing in it is ever executed."""
+        facts = {"format": _FORMAT, "config": json.loads(to_json(self.config)), "iteration": self.iteration}
         try:
-            write_durably(Path(path), save(arrays, {**about, "sha256": _sha256(about, arrays)}))
+            save_tree(Path(path), self.learner, facts)
         except OSError as error:
             raise ConfigError(f"{path}: cannot be written ({error.strerror}); give another file") from error
 
@@ -172,9 +173,9 @@ class DeepPCMLP:
     def load(
         path: str | Path, env: Any, *, reward: Callable | None = None, terminal: Callable | None = None
     ) -> "DeepPCMLP":
-        """What `save` wrote, in the same environment with the same functions, which no file can hold."""
-        about, data = _read(Path(path))
-        record = json.loads(about["config"])
+        """Load what `save` wrote, for the same environment with the same functions, which no file can hold."""
+        facts, arrays = _read(Path(path))
+        record = facts["config"]
         task, named = record.pop("task"), isinstance(env, str) and not env.startswith(PREFIX)
         name, horizon = task.pop("name"), task.pop("horizon")
         if named and env != name:
@@ -186,52 +187,66 @@ class DeepPCMLP:
             algo=record["algo"],
             horizon=horizon,
             seed=record["seeds"][0],
-            settings=settings_in({**record, "task": task} if named else record),
+            settings=settings_of_record({**record, "task": task} if named else record),
         )
         if agent.config.task_name != name:
             raise ConfigError(f"{path}: an agent for {name}, not for {agent.config.task_name}; give its own env")
-        like = eqx.filter_eval_shape(lambda: agent.learner)
         try:
-            agent.learner = from_bytes(data, like)
+            agent.learner = restore_tree(arrays, eqx.filter_eval_shape(lambda: agent.learner))
         except ValueError as error:
             raise ConfigError(
                 f"{path}: does not fit the environment ({error}); give the one it was saved with"
             ) from error
-        agent.iteration = int(about["iteration"])
+        agent.iteration = int(facts["iteration"])
         return agent
 
 
-def _named(
+def _as_texts(settings: Settings) -> list[str]:
+    if isinstance(settings, Mapping):
+        return [f"{key}={text}" for key, text in settings_of_record(settings).items()]
+    return list(settings)
+
+
+def _of_task(
     env: str,
     reward: Callable | None,
     terminal: Callable | None,
     algo: str,
     horizon: int | None,
     seed: int,
-    settings: Sequence[str],
-) -> tuple[DeepConfig, Task]:
+    settings: Settings,
+) -> tuple[RunConfig, Problem]:
+    """Return the configuration and the problem of a task by name."""
     if reward is not None or terminal is not None:
         raise ConfigError(f"env={env}: a task with a reward of its own; leave reward and terminal out, or give an env")
-    lasting = () if horizon is None else (f"task.horizon={horizon}",)
-    config = resolve(env, algo, (seed,), _ENDLESS, (*settings, *lasting))
-    if getattr(config.task, "workers", 0) is None:  # processes are for scripts that say so
-        config = dataclasses.replace(config, task=dataclasses.replace(config.task, workers=0))
-    if not isinstance(config, DeepConfig):
-        raise ConfigError(f"env={env}: not a task of Deep PC-MLP; `pcmlp train {env}` runs it")
-    return config, build_task(config)
+    length = () if horizon is None else (f"task.horizon={horizon}",)
+    config = resolve(env, algo, (seed,), _ENDLESS, (*_as_texts(settings), *length))
+    if not isinstance(config.algorithm, Deep):
+        raise ConfigError(f"env={env}: {algo} is not for an agent; `pcmlp train {env}` runs it")
+    return config, build(config)[0]
 
 
-def name_of_environment(env: Any) -> str:
-    return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+def _of_world(world: GymnasiumWorld, algo: str, seed: int, settings: Settings) -> RunConfig:
+    """Return the configuration for an environment that was handed in."""
+    env, horizon = world.environments.first, world.mdp.horizon
+    name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+    given = split_settings(_as_texts(settings))
+    if task_keys := [key for key in given if key.startswith("task.")]:
+        key = task_keys[0]
+        raise ConfigError(f"{key}={given[key]}: {name} is no task of ours; give it beside the env")
+    if algo in METHODS and not isinstance(METHODS[algo].algorithm, Deep):
+        agents = " or ".join(name for name, method in METHODS.items() if isinstance(method.algorithm, Deep))
+        raise ConfigError(f"algo={algo}: not for an agent; give {agents}")
+    return configure(GymnasiumTask(id=name, horizon=horizon), f"{PREFIX}{name}", algo, (seed,), _ENDLESS, given)
 
 
 @eqx.filter_jit
-def _remembered(policy: AbstractPolicy, count: int) -> Any:
+def _new_memory(policy: Policy, count: int) -> Any:
     return eqx.filter_vmap(lambda _: policy.init())(jnp.arange(count))
 
 
 @eqx.filter_jit
-def _act(policy: AbstractPolicy, keys: Any, memory: Any, starts: Any, batch: Any, deterministic: bool) -> Any:
+def _act(policy: Policy, keys: Any, memory: Any, starts: Any, batch: Any, deterministic: bool) -> Any:
     policy = policy.deterministic() if deterministic else policy
 
     def one(key, memory, begins, observation):
@@ -241,26 +256,15 @@ def _act(policy: AbstractPolicy, keys: Any, memory: Any, starts: Any, batch: Any
     return jax.vmap(one)(keys, memory, starts, batch)
 
 
-def _read(path: Path) -> tuple[dict[str, str], bytes]:
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     try:
-        with safe_open(path, "numpy") as file:
-            about = file.metadata() or {}
-        data = path.read_bytes()
-        arrays = load(data)
+        facts, arrays = load_facts_and_arrays(path)
     except OSError as error:
         raise ConfigError(
             f"{path}: cannot be read ({error.strerror or error}); give a file that `save` wrote"
         ) from error
-    except SafetensorError as error:
-        raise ConfigError(
-            f"{path}: not whole, or not a saved agent ({error}); give a file that `save` wrote"
-        ) from error
-    if about.get("format") != _FORMAT:
+    except Damaged as error:
+        raise ConfigError(f"{path}: {error}, or not a saved agent; give a file that `save` wrote") from error
+    if facts.get("format") != _FORMAT:
         raise ConfigError(f"{path}: not an agent that this version saved; give a file that `save` wrote")
-    if about.pop("sha256", "") != _sha256(about, arrays):
-        raise ConfigError(f"{path}: was edited; give a file as `save` wrote it")
-    return about, data
-
-
-def _sha256(about: dict[str, str], arrays: dict[str, np.ndarray]) -> str:
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode() + save(arrays)).hexdigest()
+    return facts, arrays

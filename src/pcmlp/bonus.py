@@ -4,25 +4,28 @@
     covariance  Sigma_n  = sum_{i<=n} Sigma_pi_i + lambda I
     bonus       b_n(s,a) = min{ 2 c sqrt(phi^T Sigma_n^-1 phi), H }
 
-Directions of phi that the cover has not been to have small eigenvalues in Sigma_n, so they pay the most. With the
-Cholesky factor Sigma = L L^T the quadratic form is |L^-1 phi|^2. Sigma^-1 is never formed: L^-1 is solved for once a
-stage, has the square root of Sigma's condition number, and makes the bonus in a planner's inner loop one product.
+Directions of phi that the cover has not visited have small eigenvalues in Sigma_n, so they pay the most. With the
+Cholesky factor Sigma = L L^T the quadratic form is |L^-1 phi|^2. Sigma^-1 is never formed: L^-1 is computed once per
+iteration, has the square root of Sigma's condition number, and turns the bonus in a planner's inner loop into one
+matrix product.
 """
 
-import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
 
 from pcmlp import linalg
-from pcmlp.replay import Replay
-from pcmlp.types import Action, Features, State, Transitions
+from pcmlp.replay import Replay, Transitions
+from pcmlp.types import Action, Bonus, Features, FittedBonus, Metrics, State
+
+Number = float | Float[Array, ""]
 
 
 def second_moment(features: Features, data: Transitions) -> Float[Array, "d d"]:
-    """Sigma_pi.
+    """Return Sigma_pi.
 
     paper: episodes do not end before H / here: a draw after its episode's end counts in K as phi = 0.
     """
@@ -31,76 +34,119 @@ def second_moment(features: Features, data: Transitions) -> Float[Array, "d d"]:
     return jnp.matmul(phi.T, phi, precision="highest") / phi.shape[0]
 
 
-def accumulate(
-    covariance: Float[Array, "d d"], moment: Float[Array, "d d"], rounding: Float[Array, "d d"]
-) -> tuple[Float[Array, "d d"], Float[Array, "d d"]]:
-    """covariance + moment, and what rounding has cost so far (Kahan's summation).
+class Covariance(eqx.Module):
+    """Sigma_n, summed with Kahan's compensation.
 
-    A hundred moments added in single precision lose as much as a ridge of 1e-3 can bear, in the directions that matter:
-    those the cover has not been to, where the ridge is all there is.
+    A hundred moments added in single precision lose as much as a ridge of 1e-3 in the directions that matter: those
+    the cover has not visited, where the ridge is all there is.
     """
-    wanted = moment - rounding
-    total = covariance + wanted
-    return total, (total - covariance) - wanted
+
+    matrix: Float[Array, "*seeds d d"]
+    kahan_error: Float[Array, "*seeds d d"]
+    skipped: Bool[Array, "*seeds"]  # whether the last moment was left out
+
+    @staticmethod
+    def ridge_only(ridge: Number, dim: int) -> "Covariance":
+        """Return lambda I."""
+        matrix = ridge * jnp.eye(dim)
+        return Covariance(matrix, jnp.zeros_like(matrix), jnp.array(False))
+
+    def add(self, moment: Float[Array, "d d"]) -> "Covariance":
+        """Add a moment, unless the sum has no Cholesky factor.
+
+        Sigma only grows: a moment that is NaN, or so large that rounding leaves the sum indefinite, would stay in it
+        for ever, and no bonus could be computed from it.
+        """
+        wanted = moment - self.kahan_error
+        total = self.matrix + wanted
+        lost = (total - self.matrix) - wanted
+        good = jnp.all(jnp.isfinite(linalg.cholesky(total)))
+        return Covariance(jnp.where(good, total, self.matrix), jnp.where(good, lost, self.kahan_error), ~good)
+
+    def metrics(self, ridge: Number) -> Metrics:
+        """Return the columns that a run logs."""
+        return {
+            "info_gain": information_gain(self.matrix, ridge),
+            "covariance_skipped": self.skipped.astype(jnp.float32),
+        }
 
 
-def add_moment(
-    covariance: Float[Array, "d d"], moment: Float[Array, "d d"], rounding: Float[Array, "d d"]
-) -> tuple[Float[Array, "d d"], Float[Array, "d d"], Float[Array, ""]]:
-    """`accumulate`, and 0; or all as it was, and 1, where the sum has no Cholesky factor.
-
-    Sigma only grows: a moment that is not a number, or so large that rounding leaves the sum indefinite, would stay in
-    it for ever, and no bonus could be made of it.
-    """
-    total, lost = accumulate(covariance, moment, rounding)
-    good = jnp.all(jnp.isfinite(linalg.cholesky(total)))
-    kept = jnp.where(good, total, covariance), jnp.where(good, lost, rounding)
-    return *kept, 1.0 - good.astype(jnp.float32)
-
-
-class AbstractBonus(eqx.Module):
-    """What a pair (s, a) pays for being new, by what is known of phi there."""
-
-    features: eqx.AbstractVar[Features]
-
-    @abc.abstractmethod
-    def __call__(self, state: State, action: Action) -> Float[Array, ""]: ...
-
-
-class EllipticalBonus(AbstractBonus):
-    """b_n as a function of (s, a), in [0, H] at any state: one that is no number pays nothing."""
+class Ellipse(FittedBonus):
+    """2 sqrt(phi^T Sigma^-1 phi) as a function of (s, a)."""
 
     features: Features
-    whitener: Float[Array, "d d"]  # L^-T: under `vmap` phi @ L^-T is one product, L^-1 @ phi makes copies as well
-    scale: float | Float[Array, ""]  # c
-    cap: float  # H
+    whitener: Float[Array, "d d"]  # L^-T: under `vmap` phi @ L^-T is one product without copies
 
     def __call__(self, state: State, action: Action) -> Float[Array, ""]:
+        """Return the bonus of one pair."""
         whitened = jnp.matmul(self.features(state, action), self.whitener, precision="highest")
-        bonus = 2.0 * self.scale * jnp.sqrt(jnp.sum(whitened**2))
-        return jnp.where(jnp.isnan(bonus), 0.0, jnp.minimum(bonus, self.cap))
+        return 2.0 * jnp.sqrt(jnp.sum(whitened**2))
 
 
-def elliptical_bonus(
-    features: Features, covariance: Float[Array, "d d"], scale: float | Float[Array, ""], cap: float | int
-) -> EllipticalBonus:
-    return EllipticalBonus(features, linalg.whitener(linalg.cholesky(covariance)).T, scale, float(cap))
+class Elliptical(Bonus):
+    """A bonus for directions of phi that the policy cover has not visited (Eq. 2)."""
+
+    def init(self, key: Key[Array, ""], features: Features, covariance: Float[Array, "d d"]) -> Ellipse:
+        """Return the bonus of Sigma = lambda I."""
+        return Ellipse(features, linalg.whitener(linalg.cholesky(covariance)).T)
+
+    def update(
+        self,
+        key: Key[Array, ""],
+        last: FittedBonus,
+        features: Features,
+        covariance: Float[Array, "d d"],
+        replay: Replay,
+    ) -> Ellipse:
+        """Return the bonus of Sigma_n; neither the last bonus nor the data are needed."""
+        return self.init(key, features, covariance)
 
 
-def elliptical(
-    key: Key[Array, ""],
-    last: AbstractBonus | None,
-    features: Features,
-    covariance: Float[Array, "d d"],
-    replay: Replay,
-    scale: float | Float[Array, ""],
-    cap: int,
-) -> EllipticalBonus:
-    """`elliptical_bonus` as what Algorithm 2 is told of novelty: it needs neither the last bonus nor the data."""
-    return elliptical_bonus(features, covariance, scale, cap)
+class Nothing(FittedBonus):
+    """0 everywhere."""
+
+    features: Features
+
+    def __call__(self, state: State, action: Action) -> Float[Array, ""]:
+        """Return 0."""
+        return jnp.zeros(())
 
 
-def information_gain(covariance: Float[Array, "d d"], ridge: float | Float[Array, ""]) -> Float[Array, ""]:
-    """ln det(I + Sigma / lambda), Sigma without its ridge: how much the cover has seen, in nats."""
+class NoBonus(Bonus):
+    """No bonus: plans are for the reward alone."""
+
+    pays: ClassVar[bool] = False
+
+    def init(self, key: Key[Array, ""], features: Features, covariance: Float[Array, "d d"]) -> Nothing:
+        """Return the bonus that is 0 everywhere."""
+        return Nothing(features)
+
+    def update(
+        self,
+        key: Key[Array, ""],
+        last: FittedBonus,
+        features: Features,
+        covariance: Float[Array, "d d"],
+        replay: Replay,
+    ) -> Nothing:
+        """Return the bonus that is 0 everywhere."""
+        return Nothing(features)
+
+
+class CappedBonus(eqx.Module):
+    """min{c b(s, a), H}, and 0 where b is NaN: what a planner is paid (Eq. 2)."""
+
+    bonus: FittedBonus
+    scale: Number  # c
+    cap: Number  # H
+
+    def __call__(self, state: State, action: Action) -> Float[Array, ""]:
+        """Return the bonus of one pair."""
+        scaled = self.scale * self.bonus(state, action)
+        return jnp.where(jnp.isnan(scaled), 0.0, jnp.minimum(scaled, self.cap))
+
+
+def information_gain(covariance: Float[Array, "d d"], ridge: Number) -> Float[Array, ""]:
+    """Return ln det(I + Sigma / lambda), Sigma without its ridge: how much the cover has seen, in nats."""
     factor = linalg.cholesky(covariance)
     return 2.0 * jnp.sum(jnp.log(jnp.diag(factor)) - 0.5 * jnp.log(ridge))

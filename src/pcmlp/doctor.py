@@ -1,7 +1,7 @@
-"""`pcmlp doctor`: whether this machine can run pcmlp, what of it is missing, and how to get that.
+"""`pcmlp doctor`: whether this machine can run pcmlp, what is missing, and how to get it.
 
-Every check is one line. What a run cannot do without fails the command (exit code 1); what only some commands need is
-named with its remedy.
+Every check prints one line. A failed check that every run needs fails the command (exit code 1); what only some
+commands need is named with its remedy.
 """
 
 import importlib.metadata
@@ -21,37 +21,31 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pcmlp.settings import first_line
+
 _ROOM = 200_000_000  # bytes of a small run's folder, checkpoints included
-_TINY = (
-    "samples_per_policy=20",
-    "task.horizon=20",
-    "eval_episodes=2",
-    "replay_size=50",
-    "model.sizes=16",
-    "model.steps=2",
-    "features.sizes=16",
-    "planner.updates=1",
-    "planner.streams=8",
-    "planner.length=10",
-    "planner.value_batch=20",
-)
 
 
 class Finding(NamedTuple):
+    """The outcome of a check."""
+
     good: bool
     needed: bool
     line: str
 
 
 def good(line: str) -> Finding:
+    """Return a check that passed."""
     return Finding(True, True, line)
 
 
 def bad(line: str, *, needed: bool = True) -> Finding:
+    """Return a check that failed, of something that every run needs or not."""
     return Finding(False, needed, line)
 
 
 def main() -> int:
+    """Run all checks, print them and return the exit code."""
     checks = {
         "versions": versions,
         "devices": devices,
@@ -69,28 +63,30 @@ def main() -> int:
     table = Table("check", "", "what was found", title="pcmlp doctor")
     findings = []
     for name, check in checks.items():
-        finding = found(check)
+        finding = run_check(check)
         findings.append(finding)
         table.add_row(name, "ok" if finding.good else "FAILED" if finding.needed else "missing", Text(finding.line))
     Console().print(table)
     return int(any(finding.needed and not finding.good for finding in findings))
 
 
-def found(check: Callable[[], Finding]) -> Finding:
+def run_check(check: Callable[[], Finding]) -> Finding:
+    """Return what a check finds; one that breaks is a finding too, and the others go on."""
     try:
         return check()
-    except Exception as error:  # whatever is wrong with a machine, the other checks go on
-        said = str(error).strip().splitlines()
-        return bad(f"{type(error).__name__}: {said[0] if said else 'says no more'}")
+    except Exception as error:
+        return bad(f"{type(error).__name__}: {first_line(error)}")
 
 
 def versions() -> Finding:
+    """Name the versions of what results depend on."""
     names = ("pcmlp", "jax", "jaxlib", "equinox", "optax", "numpy", "safetensors")
     each = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
     return good(f"Python {platform.python_version()}, {each}")
 
 
 def devices() -> Finding:
+    """Multiply matrices on every device."""
     import jax
     import jax.numpy as jnp
 
@@ -104,6 +100,7 @@ def devices() -> Finding:
 
 
 def cache() -> Finding:
+    """Check that compiled programs can be kept."""
     from pcmlp.runs.cache import cache_folder, use_cache
 
     named = cache_folder()
@@ -115,6 +112,7 @@ def cache() -> Finding:
 
 
 def folder() -> Finding:
+    """Check that runs can be written here."""
     here = Path.cwd()
     with tempfile.TemporaryFile(dir=here) as file:
         file.write(b"x")
@@ -125,6 +123,7 @@ def folder() -> Finding:
 
 
 def pictures() -> Finding:
+    """Draw a picture."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -135,6 +134,7 @@ def pictures() -> Finding:
 
 
 def video() -> Finding:
+    """Start the encoder of films."""
     missing = optional("imageio_ffmpeg", "video", "eval --video")
     if not missing.good:
         return missing
@@ -146,14 +146,15 @@ def video() -> Finding:
 
 
 def optional(module: str, extra: str, purpose: str) -> Finding:
+    """Check that an optional package is installed."""
     if importlib.util.find_spec(module) is None:
         return bad(f"{module} is not installed, which {purpose} needs; pip install 'pcmlp[{extra}]'", needed=False)
     return good(f"{module} {importlib.metadata.version(module.replace('_', '-'))}")
 
 
 def self_test() -> Finding:
-    """A tiny run of Deep PC-MLP, stopped after one of two iterations, resumed, and evaluated."""
-    from pcmlp.runs.config import resolve
+    """Train a tiny run of Deep PC-MLP for one iteration, resume it for another, and evaluate it."""
+    from pcmlp.runs.config import resolve, tiny_overrides
     from pcmlp.runs.evaluate import evaluate_run
     from pcmlp.runs.folder import read_metrics
     from pcmlp.runs.policy import load_run
@@ -162,10 +163,14 @@ def self_test() -> Finding:
     begun, silent = time.perf_counter(), Console(file=io.StringIO())
     with tempfile.TemporaryDirectory() as place:
         out = Path(place) / "run"
+        settings = tiny_overrides(resolve("mountain-car"))
         for steps in (20, 40):
-            train(resolve("mountain-car", seeds=(0,), steps=steps, settings=_TINY), out, console=silent, resume=True)
+            config = resolve("mountain-car", seeds=(0,), steps=steps, settings=settings)
+            train(config, out, console=silent, resume=True)
         rows = read_metrics(out)
         evaluate_run(load_run(out), 2)
     if rows["iteration"] != [0.0, 1.0, 2.0] or not all(map(math.isfinite, rows["eval_return_mean"])):
-        return bad(f"iterations {rows['iteration']} with returns {rows['eval_return_mean']}: not those of a sound run")
+        return bad(
+            f"iterations {rows['iteration']} with returns {rows['eval_return_mean']}: not those of a working run"
+        )
     return good(f"trained, resumed and evaluated in {time.perf_counter() - begun:.0f} s")

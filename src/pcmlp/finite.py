@@ -1,16 +1,26 @@
-"""Exact computations in finite MDPs: tables of an MDP, occupancies, values. What the lemmas are tested with."""
+"""Exact computations in finite MDPs: tables, occupancies, values. The tests of the lemmas use them too."""
 
 from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from pcmlp.types import MDP, FiniteTransition
+from pcmlp.types import MDP
+
+
+@runtime_checkable
+class FiniteTransition(Protocol):
+    """A transition between finitely many states."""
+
+    def probabilities(self) -> Float[Array, "S A S"]:
+        """Return the table P(s' | s, a)."""
+        ...
 
 
 def tables(mdp: MDP) -> tuple[Float[Array, "S A"], Float[Array, "S A S"]]:
-    """The expected reward E[r(s,a,s')], and P(s'|s,a) where the MDP goes on from there and 0 where it ends."""
+    """Return the expected reward E[r(s,a,s')], and P(s'|s,a) with 0 where the MDP ends."""
     if not isinstance(mdp.transition, FiniteTransition):
         raise TypeError(
             f"{type(mdp.transition).__name__} has no probabilities(): exact planning needs a finite MDP; "
@@ -32,12 +42,12 @@ def _over_all(num_states: int, num_actions: int) -> Callable[[Callable], Array]:
 
 
 def initial_distribution(mdp: MDP, num_states: int) -> Float[Array, " S"]:
-    """A finite MDP starts in one state (paper: section 3)."""
+    """Return the initial distribution: one state, as in section 3 of the paper."""
     return jax.nn.one_hot(mdp.initial(jax.random.key(0)), num_states)
 
 
 def occupancy(mdp: MDP, policy: Float[Array, "H S A"]) -> Float[Array, "H S A"]:
-    """d_h(s, a) for every time step; what is lost to terminal states is absent."""
+    """Return d_h(s, a) for every time step, without what terminal states have absorbed."""
     _, go_on = tables(mdp)
 
     def step(state, act):
@@ -49,7 +59,7 @@ def occupancy(mdp: MDP, policy: Float[Array, "H S A"]) -> Float[Array, "H S A"]:
 
 
 def values(mdp: MDP, policy: Float[Array, "H S A"]) -> Float[Array, "H_plus_1 S"]:
-    """V_h(s) of a policy given by its action probabilities; the last row is V_H = 0."""
+    """Return V_h(s) of a policy given by its action probabilities; the last row is V_H = 0."""
     reward, go_on = tables(mdp)
 
     def back(value, act):
@@ -62,6 +72,6 @@ def values(mdp: MDP, policy: Float[Array, "H S A"]) -> Float[Array, "H_plus_1 S"
 
 
 def value(mdp: MDP, policy: Float[Array, "H S A"]) -> Float[Array, ""]:
-    """J(pi; r, P), exactly."""
+    """Return J(pi; r, P), exactly."""
     v = values(mdp, policy)[0]
     return jnp.dot(initial_distribution(mdp, v.shape[0]), v)

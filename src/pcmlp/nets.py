@@ -4,8 +4,8 @@
     Gaussian   a ~ N(mean(s), diag(exp(2 log_std))), log_std the same for every s
     normaliser x -> (x - mean) / std
 
-Nothing but arrays changes, so a network goes through `jit`, `vmap`, `scan` and an optimiser as it is. All are functions
-of one input. Weights are [inputs, outputs]: under `vmap` a layer is then one product with no transposed copy.
+Only arrays change, so a network passes through `jit`, `vmap`, `scan` and an optimiser as it is. All are functions of
+one input. Weights are [inputs, outputs]: under `vmap` a layer is then one product without a transposed copy.
 """
 
 import math
@@ -18,9 +18,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from pcmlp.types import ConfigError
+from pcmlp.settings import ConfigError
 
 Activation = Literal["relu", "tanh", "silu"]
 # 1 / E[act'(x)^2], at small x for tanh: a layer keeps the scale of its input
@@ -28,10 +29,12 @@ _GAIN = {"relu": 2.0, "tanh": 1.0, "silu": 2.6}
 
 
 class MLP(eqx.Module):
+    """A multilayer perceptron, with layer norm (Ba et al. 2016) before the activation if it is `normed`."""
+
     weights: tuple[Float[Array, "_ _"], ...]
     biases: tuple[Float[Array, " _"], ...]
     activation: Activation = eqx.field(static=True)
-    normed: bool = eqx.field(static=True, default=False)  # whether hidden layers are (Ba et al. 2016), before `act`
+    normed: bool = eqx.field(static=True, default=False)
 
     @staticmethod
     def of(
@@ -43,25 +46,25 @@ class MLP(eqx.Module):
         bias: float = 0.0,
         normed: bool = False,
     ) -> "MLP":
-        """Gaussian weights of variance gain / inputs (He et al. 2015), the last layer's times `last`^2; biases of std
-        `bias`.
+        """Draw Gaussian weights of variance gain / inputs (He et al. 2015), those of the last layer times `last`, and
+        biases of std `bias`.
 
-        Not orthogonal: that takes a QR factorisation for each layer, which `linalg` says not to vmap.
+        Not orthogonal weights: those take a QR factorisation per layer, which must not be vmapped (`linalg`).
         """
         if len(sizes) < 2 or min(sizes) < 1:
             raise ConfigError(f"a network of sizes {sizes}: give at least an input and an output, all 1 or more")
         pairs = list(zip(sizes[:-1], sizes[1:], strict=True))
         std = [math.sqrt(_GAIN[activation] / i) for i, _ in pairs[:-1]] + [last / math.sqrt(pairs[-1][0])]
-        # One draw for all layers: a draw for each takes longer to compile than the rest of a network.
-        drawn = jr.normal(key, (sum((i + 1) * o for i, o in pairs),))
+        # One draw for all layers: separate draws take longer to compile than the rest of a network.
+        numbers = jr.normal(key, (sum((i + 1) * o for i, o in pairs),))
         ends = np.cumsum([(i + 1) * o for i, o in pairs])
-        layers = [x.reshape(i + 1, o) for x, (i, o) in zip(jnp.split(drawn, ends[:-1]), pairs, strict=True)]
+        layers = [x.reshape(i + 1, o) for x, (i, o) in zip(jnp.split(numbers, ends[:-1]), pairs, strict=True)]
         weights = tuple(s * x[:-1] for s, x in zip(std, layers, strict=True))
         biases = tuple(bias * x[-1] for x in layers)
         return MLP(weights, biases, activation, normed)
 
     def hidden(self, x: Float[Array, " i"], precision: str | None = None) -> Float[Array, " h"]:
-        """The last hidden layer. Where a GPU's shortened products (TF32) are not enough, precision="highest"."""
+        """Return the last hidden layer. Give precision="highest" where a GPU's TF32 products are not precise enough."""
         act = {"relu": jax.nn.relu, "tanh": jnp.tanh, "silu": silu}[self.activation]
         for W, b in zip(self.weights[:-1], self.biases[:-1], strict=True):
             x = jnp.matmul(x, W, precision=precision) + b
@@ -69,44 +72,49 @@ class MLP(eqx.Module):
         return x
 
     def __call__(self, x: Float[Array, " i"], precision: str | None = None) -> Float[Array, " o"]:
+        """Return the output for one input."""
         return jnp.matmul(self.hidden(x, precision), self.weights[-1], precision=precision) + self.biases[-1]
 
 
 def silu(x: Float[Array, " h"]) -> Float[Array, " h"]:
-    """x / (1 + exp(-x)), by the tanh, which takes half as long on a CPU."""
+    """Return x / (1 + exp(-x)), by the tanh, which takes half as long on a CPU."""
     return 0.5 * x * (1.0 + jnp.tanh(0.5 * x))
 
 
 def layer_norm(x: Float[Array, " h"]) -> Float[Array, " h"]:
+    """Shift and scale a vector to mean 0 and variance 1."""
     x = x - jnp.mean(x)
     return x * jax.lax.rsqrt(jnp.mean(x**2) + 1e-5)
 
 
 class Gaussian(eqx.Module):
-    """N(mean, diag(exp(2 log_std)))."""
+    """The distribution N(mean, diag(exp(2 log_std)))."""
 
     mean: Float[Array, " a"]
     log_std: Float[Array, " a"]
 
     def sample(self, key: Key[Array, ""]) -> Float[Array, " a"]:
+        """Draw a vector."""
         return self.mean + jnp.exp(self.log_std) * jr.normal(key, self.mean.shape)
 
     def log_prob(self, x: Float[Array, " a"]) -> Float[Array, ""]:
+        """Return the log-density at x."""
         z = (x - self.mean) * jnp.exp(-self.log_std)
         return -jnp.sum(0.5 * z**2 + self.log_std + 0.5 * math.log(2 * math.pi))
 
     def entropy(self) -> Float[Array, ""]:
+        """Return the differential entropy, in nats."""
         return jnp.sum(self.log_std + 0.5 * (1.0 + math.log(2 * math.pi)))
 
     def kl(self, other: "Gaussian") -> Float[Array, ""]:
-        """KL(self | other), written so that small ones do not drown in the rounding of terms that cancel."""
+        """Return KL(self | other), in a form that stays precise where it is small."""
         ratio = 2.0 * (self.log_std - other.log_std)
         z = (self.mean - other.mean) * jnp.exp(-other.log_std)
         return 0.5 * jnp.sum(jnp.expm1(ratio) - ratio + z**2)
 
 
 class GaussianHead(eqx.Module):
-    """A Gaussian for each input: what a stochastic policy is made of."""
+    """A stochastic policy's network: a Gaussian for each input, with one std for all inputs."""
 
     net: MLP
     log_std: Float[Array, " a"]
@@ -115,30 +123,30 @@ class GaussianHead(eqx.Module):
     def of(
         key: Key[Array, ""], inputs: int, outputs: int, *, sizes: tuple[int, ...] = (32, 32), std: float = 1.0
     ) -> "GaussianHead":
-        """Means near 0 at first, whatever the input: the first policy is noise and prefers nothing."""
-        if not std > 0:
-            raise ConfigError(f"policy.std={std}: give a positive number")
+        """Draw a network whose means are near 0 for every input: the first policy is noise and prefers nothing."""
         net = MLP.of(key, (inputs, *sizes, outputs), "tanh", last=0.01)
         return GaussianHead(net, jnp.full(outputs, math.log(std), jnp.float32))
 
     def __call__(self, x: Float[Array, " i"]) -> Gaussian:
+        """Return the Gaussian of one input."""
         return Gaussian(self.net(x), self.log_std)
 
 
 class Normaliser(eqx.Module):
-    """Units for vectors. It moves only when it is fitted again: a frozen one is one that nobody refits."""
+    """Units for vectors: x -> (x - mean) / std."""
 
     mean: Float[Array, " n"]
     std: Float[Array, " n"]
 
     @staticmethod
     def identity(size: int) -> "Normaliser":
+        """Return the normaliser that changes nothing."""
         return Normaliser(jnp.zeros(size), jnp.ones(size))
 
     @staticmethod
     def fit(x: Float[Array, "m n"], valid: Bool[Array, " m"], floor: Float[Array, " n"] | None = None) -> "Normaliser":
-        """From the rows that are `valid`. A std below `floor` becomes that; without one, a coordinate that does not
-        vary has no unit and keeps 1: a tiny std would make noise of its first change."""
+        """Take mean and std of the valid rows. A std below `floor` becomes `floor`; without a floor, a coordinate that
+        does not vary keeps std 1, because a tiny std would turn its first change into noise."""
         count = jnp.maximum(jnp.sum(valid, dtype=jnp.float32), 1.0)
         mean = jnp.sum(jnp.where(valid[:, None], x, 0.0), axis=0) / count
         std = jnp.sqrt(jnp.sum(jnp.where(valid[:, None], (x - mean[None, :]) ** 2, 0.0), axis=0) / count)
@@ -147,40 +155,44 @@ class Normaliser(eqx.Module):
         return Normaliser(mean, jnp.maximum(std, floor))
 
     def __call__(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Return x in these units."""
         return (x - self.mean) / self.std
 
     def inverse(self, z: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Return the x whose normalised value is z."""
         return self.mean + self.std * z
 
 
-class Running(eqx.Module):
-    """Mean and spread of all vectors so far, a batch at a time (Chan et al. 1983)."""
+class RunningMoments(eqx.Module):
+    """Mean and spread of all vectors so far, updated a batch at a time (Chan et al. 1983)."""
 
     count: Float[Array, ""]
     mean: Float[Array, " n"]
     squares: Float[Array, " n"]  # the sum of squared distances from the mean
 
     @staticmethod
-    def nothing(size: int) -> "Running":
-        return Running(jnp.zeros(()), jnp.zeros(size), jnp.zeros(size))
+    def empty(size: int) -> "RunningMoments":
+        """Return the moments of no vectors."""
+        return RunningMoments(jnp.zeros(()), jnp.zeros(size), jnp.zeros(size))
 
-    def add(self, x: Float[Array, "m n"], valid: Bool[Array, " m"]) -> "Running":
+    def add(self, x: Float[Array, "m n"], valid: Bool[Array, " m"]) -> "RunningMoments":
+        """Include the valid rows of a batch."""
         added = jnp.sum(valid, dtype=jnp.float32)
         count = jnp.maximum(self.count + added, 1.0)
         middle = jnp.sum(jnp.where(valid[:, None], x, 0.0), axis=0) / jnp.maximum(added, 1.0)
         around = jnp.sum(jnp.where(valid[:, None], (x - middle[None, :]) ** 2, 0.0), axis=0)
         step = middle - self.mean
         squares = self.squares + around + step**2 * (self.count * added / count)
-        return Running(self.count + added, self.mean + step * (added / count), squares)
+        return RunningMoments(self.count + added, self.mean + step * (added / count), squares)
 
-    def units(self) -> Normaliser:
-        """A coordinate that has not varied keeps 1, as in `Normaliser.fit`."""
+    def normaliser(self) -> Normaliser:
+        """Return the units of all vectors so far; a coordinate that has not varied keeps 1, as in `Normaliser.fit`."""
         std = jnp.sqrt(self.squares / jnp.maximum(self.count, 1.0))
         return Normaliser(self.mean, jnp.where(std > 1e-6 * (1.0 + jnp.abs(self.mean)), std, 1.0))
 
 
-def in_units(net: MLP, old: Normaliser, new: Normaliser) -> MLP:
-    """The net that gives of `new`(x) what `net` gives of `old`(x); inputs after those of x are left as they are."""
+def renormalise_inputs(net: MLP, old: Normaliser, new: Normaliser) -> MLP:
+    """Return the net that computes from `new(x)` what `net` computes from `old(x)`; inputs after x stay as they are."""
     W, b = net.weights[0], net.biases[0]
     size = old.mean.shape[0]
     scaled = jnp.concatenate([W[:size] * (new.std / old.std)[:, None], W[size:]])
@@ -191,14 +203,43 @@ def in_units(net: MLP, old: Normaliser, new: Normaliser) -> MLP:
 def descend(
     optimiser: optax.GradientTransformation, gradient: PyTree, state: PyTree, params: PyTree
 ) -> tuple[PyTree, PyTree]:
-    """One step of an optimiser: the new parameters and its new state."""
-    with jax.numpy_dtype_promotion("standard"):  # optax counts its steps in integers and raises floats to them
+    """Take one step of an optimiser; return the new parameters and its new state."""
+    with jax.numpy_dtype_promotion("standard"):  # optax raises floats to the power of integer step counts
         update, state = optimiser.update(gradient, state, params)
     return optax.apply_updates(params, update), state
 
 
-def one_by_one(function: Callable, inputs: PyTree) -> PyTree:
-    """function(x) for each x along the leading axis of all arrays: one after another on a CPU, whose products of
-    several nets' matrices take longer than the same products alone, side by side elsewhere."""
-    mapped = jax.lax.map if jax.default_backend() == "cpu" else lambda f, xs: jax.vmap(f)(xs)
-    return mapped(function, inputs)
+def guarded_sgd(
+    loss: Callable[[PyTree, PyTree], tuple[Float[Array, ""], PyTree]],
+    optimiser: optax.GradientTransformation,
+    params: PyTree,
+    state: PyTree,
+    batches: PyTree,
+    largest: float = math.inf,
+) -> tuple[PyTree, PyTree, tuple[Float[Array, " steps"], PyTree, Bool[Array, " steps"]]]:
+    """Take an optimiser step on each batch, except where the loss is not finite or the gradient's norm is above
+    `largest`. `loss(params, batch)` returns the loss and anything to report.
+
+    Returns the parameters, the optimiser's state, and for each step the loss, the report and whether it was taken.
+    Not optax.apply_if_finite, which accepts a NaN once there were enough of them.
+    """
+    params, rest = eqx.partition(params, eqx.is_array)
+
+    def step(carry, batch):
+        params, state = carry
+        (value, report), gradient = jax.value_and_grad(lambda p: loss(eqx.combine(p, rest), batch), has_aux=True)(
+            params
+        )
+        flat, _ = ravel_pytree(gradient)  # one sum for all layers: separate ones take long to compile
+        sound = jnp.isfinite(value) & (flat @ flat <= largest**2)
+        carry = jax.lax.cond(sound, lambda: descend(optimiser, gradient, state, params), lambda: (params, state))
+        return carry, (value, report, sound)
+
+    (params, state), reports = jax.lax.scan(step, (params, state), batches)
+    return eqx.combine(params, rest), state, reports
+
+
+def tail_mean(values: Float[Array, " steps"], part: int) -> Float[Array, ""]:
+    """Return the mean over the last 1 / `part` of the steps."""
+    count = values.shape[0]
+    return jnp.mean(values[count - -(-count // part) :])

@@ -1,9 +1,9 @@
-"""A buffer of fixed size for transitions, first in first out, and windows that never cross an episode's end.
+"""Transitions and a replay buffer of fixed size, first in first out.
 
-(paper: the replay buffer D of Algorithm 2. Algorithm 1 uses it as the data of the whole cover: every policy has put
-in equally many samples, so its contents are a stratified sample from d_cover.)
+(paper: the replay buffer D of Algorithm 2. Algorithm 1 uses it as the data of the whole cover: every policy has added
+equally many samples, so its contents are a stratified sample from d_cover.)
 
-Rows go through `numbers_only` first: a NaN among them would spread to all that is averaged with it.
+Rows go through `drop_nonfinite` first: a NaN among them would spread to all that is averaged with it.
 """
 
 import equinox as eqx
@@ -12,17 +12,38 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 
-from pcmlp.types import Metrics, Transitions
+from pcmlp.spaces import Space
 
-_LARGEST = 1e15  # what a sum of squares over any data still has room for in single precision
+_LARGEST = 1e15  # a sum of squares of such numbers, over any data, still fits in single precision
 
 
-def numbers_only(rows: Transitions) -> tuple[Transitions, Metrics]:
-    """The rows without those that have a NaN or something too large to be squared, and how many those were.
+class Transitions(eqx.Module):
+    """Samples (s, a, r, s') with a leading axis; rows that are not `valid` are padding."""
 
-    They become padding, of zeros: a NaN that is masked still comes back through a gradient. No window goes on after
-    one, because what led on from it is not known. A reward alone that is not a number, or absurd, counts as 0 and its
-    row stays: models learn from states.
+    state: Shaped[Array, "n *state"]
+    action: Shaped[Array, "n *action"]
+    reward: Float[Array, " n"]
+    next_state: Shaped[Array, "n *state"]
+    terminal: Bool[Array, " n"]  # the MDP ended here
+    last: Bool[Array, " n"]  # the episode ended here, by the MDP or by its horizon
+    valid: Bool[Array, " n"]
+
+    @staticmethod
+    def example(states: Space, actions: Space) -> "Transitions":
+        """Return one row that is not valid, for its shapes and types."""
+        key = jr.key(0)
+        samples = states.sample(key)[None], actions.sample(key)[None]
+        state, action = (jnp.nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0) for x in samples)
+        no = jnp.zeros(1, bool)
+        return Transitions(state, action, jnp.zeros(1), state, no, no, no)
+
+
+def drop_nonfinite(rows: Transitions) -> tuple[Transitions, dict[str, Float[Array, ""]]]:
+    """Turn rows with a NaN, or a number too large to be squared, into padding; and count them.
+
+    Padding is zero: a masked NaN still comes back through a gradient. No window continues after such a row, because
+    what followed from it is unknown. A reward alone that is NaN or absurd counts as 0 and its row stays, since models
+    learn from states.
     """
     known = jnp.ones_like(rows.valid)
     for x in (rows.state, rows.action, rows.next_state):
@@ -30,14 +51,14 @@ def numbers_only(rows: Transitions) -> tuple[Transitions, Metrics]:
             known &= jnp.all(jnp.abs(x.reshape(x.shape[0], -1)) <= _LARGEST, axis=1)
     paid = jnp.abs(rows.reward) <= _LARGEST
 
-    def kept(x: Shaped[Array, "n *shape"]) -> Shaped[Array, "n *shape"]:
+    def keep(x: Shaped[Array, "n *shape"]) -> Shaped[Array, "n *shape"]:
         return jnp.where(jnp.expand_dims(known, range(1, x.ndim)), x, jnp.zeros_like(x))
 
     cleaned = Transitions(
-        state=kept(rows.state),
-        action=kept(rows.action),
+        state=keep(rows.state),
+        action=keep(rows.action),
         reward=jnp.where(paid, rows.reward, 0.0),
-        next_state=kept(rows.next_state),
+        next_state=keep(rows.next_state),
         terminal=rows.terminal,
         last=rows.last | ~known,
         valid=rows.valid & known,
@@ -48,13 +69,13 @@ def numbers_only(rows: Transitions) -> tuple[Transitions, Metrics]:
     }
 
 
-def among_all(uniform: Float[Array, "*draws"], count: int) -> Int[Array, "*draws"]:
-    """Draws from 0 ... count - 1, of numbers that are uniform in [0, 1)."""
+def pick_any(uniform: Float[Array, "*draws"], count: int) -> Int[Array, "*draws"]:
+    """Turn uniform numbers in [0, 1) into draws from 0 ... count - 1."""
     return jnp.minimum(jnp.floor(uniform * count).astype(int), count - 1)
 
 
-def among_valid(uniform: Float[Array, "*draws"], valid: Bool[Array, " n"]) -> Int[Array, "*draws"]:
-    """Draws from the rows that are valid; of the first row, where none is."""
+def pick_valid(uniform: Float[Array, "*draws"], valid: Bool[Array, " n"]) -> Int[Array, "*draws"]:
+    """Turn uniform numbers in [0, 1) into draws from the valid rows; from the first row where none is valid."""
     before = jnp.cumsum(valid.astype(int))  # valid rows up to each
     number = jnp.minimum(jnp.floor(uniform * before[-1].astype(jnp.float32)).astype(int), before[-1] - 1)
     found = jnp.searchsorted(before, number.reshape(-1), side="right").reshape(uniform.shape)
@@ -62,21 +83,24 @@ def among_valid(uniform: Float[Array, "*draws"], valid: Bool[Array, " n"]) -> In
 
 
 class Replay(eqx.Module):
-    data: Transitions  # rows that were never written are not valid
+    """A ring buffer of transitions; rows that were never written are not valid."""
+
+    data: Transitions
     head: Int[Array, ""]  # where the next row goes
 
     @staticmethod
-    def like(example: Transitions, capacity: int) -> "Replay":
-        """An empty buffer for rows like those of `example`."""
-        empty = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape[1:]), x.dtype), example)
-        return Replay(empty, jnp.zeros((), int))
+    def empty(example: Transitions, capacity: int) -> "Replay":
+        """Return an empty buffer for rows like those of `example`."""
+        rows = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape[1:]), x.dtype), example)
+        return Replay(rows, jnp.zeros((), int))
 
     @property
     def capacity(self) -> int:
+        """The number of rows that the buffer holds."""
         return self.data.reward.shape[0]
 
     def add(self, rows: Transitions) -> "Replay":
-        """Written in order, over the oldest rows once the buffer is full."""
+        """Write rows in order, over the oldest ones once the buffer is full."""
         count = rows.reward.shape[0]
         skipped = max(count - self.capacity, 0)  # only the newest would survive
         rows = jax.tree.map(lambda x: x[skipped:], rows)
@@ -85,18 +109,26 @@ class Replay(eqx.Module):
         return Replay(data, (self.head + count) % self.capacity)
 
     def windows(self, key: Key[Array, ""], count: int, length: int) -> Transitions:
-        """`count` windows of `length` consecutive rows, [count, length, ...], with starts uniform over valid rows.
+        """Draw `count` windows of `length` consecutive rows, [count, length, ...], that start at valid rows.
 
         Rows of a window after its episode's end, or past the newest row of the buffer, are marked as not valid.
         """
+        rows, valid = self.window_rows(key, count, length)
+        window = jax.tree.map(lambda x: x[rows], self.data)
+        return eqx.tree_at(lambda t: t.valid, window, valid)
+
+    def window_rows(
+        self, key: Key[Array, ""], count: int, length: int
+    ) -> tuple[Int[Array, "count length"], Bool[Array, "count length"]]:
+        """Draw windows as row numbers, and which of these rows are valid. All windows of a fit are drawn at once,
+        because a draw goes through the whole buffer; the rows are then read a batch at a time."""
         weight = self.data.valid.astype(jnp.float32)
         start = jr.choice(key, self.capacity, (count,), p=weight / jnp.maximum(jnp.sum(weight), 1.0))
         offset = jnp.arange(length)
-        where = (start[:, None] + offset[None, :]) % self.capacity
-        window = jax.tree.map(lambda x: x[where], self.data)
-        ended = window.last.astype(int)
+        rows = (start[:, None] + offset[None, :]) % self.capacity
+        ended = self.data.last[rows].astype(int)
         ended_before = jnp.cumsum(ended, axis=1) - ended
         newest = (self.head - 1) % self.capacity
         until_newest = (newest - start) % self.capacity
         inside = (ended_before == 0) & (offset[None, :] <= until_newest[:, None])
-        return eqx.tree_at(lambda t: t.valid, window, window.valid & inside)
+        return rows, self.data.valid[rows] & inside

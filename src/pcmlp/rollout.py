@@ -1,7 +1,4 @@
-"""Episodes by scan: streams of steps, draws from d_pi, returns.
-
-Everything here is about one MDP and one policy; worlds and planners `vmap`.
-"""
+"""Episodes by scan: streams of steps, draws from d_pi, returns. All for one MDP and one policy; callers `vmap`."""
 
 from typing import NamedTuple
 
@@ -11,14 +8,14 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from pcmlp.types import MDP, AbstractPolicy, Carry, State, Transitions
+from pcmlp.replay import Transitions
+from pcmlp.trees import select
+from pcmlp.types import MDP, Carry, Policy, State
+
+_EPISODES, _SEARCHED_EPISODES = 32, 4  # of `estimate_promise`; each action of a policy that searches is expensive
 
 
-def select(condition: Array, yes, no):
-    return jax.tree.map(lambda x, y: jnp.where(condition, x, y) if eqx.is_array(x) else x, yes, no)
-
-
-class Place(NamedTuple):
+class RolloutState(NamedTuple):
     """Where a stream of steps has got to."""
 
     state: State
@@ -26,54 +23,71 @@ class Place(NamedTuple):
     clock: Int[Array, ""]  # steps of this episode so far
 
 
-def begin(state: State, policy: AbstractPolicy) -> Place:
-    return Place(state, policy.init(), jnp.zeros((), int))
+def begin(state: State, policy: Policy) -> RolloutState:
+    """Return the start of an episode at `state`."""
+    return RolloutState(state, policy.init(), jnp.zeros((), int))
 
 
-def walk(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy, place: Place, steps: int) -> tuple[Place, Transitions]:
-    """`steps` steps from `place`; where the MDP or its horizon ends an episode the next one begins."""
+def walk(
+    key: Key[Array, ""], mdp: MDP, policy: Policy, place: RolloutState, steps: int
+) -> tuple[RolloutState, Transitions]:
+    """Take `steps` steps from `place`; where the MDP or its horizon ends an episode the next one begins."""
     # Random numbers and fresh starts are drawn for all steps at once: in the loop they would cost as much as a step.
     act_keys, move_keys, reset_keys = jax.vmap(lambda k: jr.split(k, 3), out_axes=1)(jr.split(key, steps))
     fresh = jax.vmap(mdp.initial)(reset_keys)
 
-    def step(place: Place, inputs):
+    def step(place: RolloutState, inputs):
         state, memory, clock = place
         act_key, move_key, start = inputs
         memory, action = policy(act_key, memory, state)
         next_state = mdp.transition(move_key, state, action)
         ended = mdp.terminal(state, action, next_state)
         last = ended | (clock + 1 >= mdp.horizon)
-        after = select(last, begin(start, policy), Place(next_state, memory, clock + 1))
+        after = select(last, begin(start, policy), RolloutState(next_state, memory, clock + 1))
         return after, (state, action, next_state, ended, last)
 
     place, (state, action, next_state, ended, last) = jax.lax.scan(step, place, (act_keys, move_keys, fresh))
-    reward = jax.vmap(mdp.reward)(state, action, next_state)  # not step by step: a bonus is then one large product
+    reward = jax.vmap(mdp.reward)(state, action, next_state)  # for all steps at once: a bonus is one large product
     last = last.at[-1].set(True)
     return place, Transitions(state, action, reward, next_state, ended, last, jnp.ones(steps, bool))
 
 
-def stream(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy, steps: int) -> Transitions:
-    """`steps` steps from a fresh start; with `steps` the horizon one whole episode, or one and the beginning of
-    others."""
+def stream(key: Key[Array, ""], mdp: MDP, policy: Policy, steps: int) -> Transitions:
+    """Take `steps` steps from a fresh start. With `steps` equal to the horizon this is one whole episode or, where it
+    ended early, that episode and the beginning of others."""
     start_key, walk_key = jr.split(key)
     return walk(walk_key, mdp, policy, begin(mdp.initial(start_key), policy), steps)[1]
 
 
+def split_streams(samples: Transitions, horizon: int) -> Transitions:
+    """Return the rows that `World.collect` gave as [streams, H, ...]."""
+    return jax.tree.map(lambda x: x.reshape(-1, horizon, *x.shape[1:]), samples)
+
+
 def first_episode(steps: Transitions) -> Transitions:
-    """The stream with everything after its first episode marked as not valid."""
+    """Mark every step after the first episode of a stream as not valid."""
     ended = steps.terminal.astype(int)
     ended_before = jnp.cumsum(ended) - ended
     return eqx.tree_at(lambda t: t.valid, steps, steps.valid & (ended_before == 0))
 
 
-def cut_off(steps: Transitions, counted: Bool[Array, "streams length"]) -> Transitions:
-    """Streams that end where what comes next is not counted: they pay what their last state is worth."""
+def mean_first_return(samples: Transitions, horizon: int) -> Float[Array, ""]:
+    """Return the mean return of the first episode of each stream. Later episodes were cut short and say nothing about
+    a return; streams without a valid step, which a simulator spoilt, do not count."""
+    first = jax.vmap(first_episode)(split_streams(samples, horizon))
+    counted = jnp.any(first.valid, axis=1)
+    returns = jnp.sum(jnp.where(first.valid, first.reward, 0.0), axis=1)
+    return jnp.sum(returns) / jnp.maximum(jnp.sum(counted, dtype=jnp.float32), 1.0)
+
+
+def end_at_gaps(steps: Transitions, counted: Bool[Array, "streams length"]) -> Transitions:
+    """Mark as last each step whose successor is not counted, so that its value is bootstrapped there."""
     after = jnp.concatenate([counted[:, 1:], jnp.zeros_like(counted[:, :1])], axis=1)
     return eqx.tree_at(lambda t: t.last, steps, steps.last | ~after)
 
 
-def draw(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> tuple[Transitions, Transitions]:
-    """One draw (s, a, r, s') from d_pi = sum_h d_h / H, as one row, and the steps it took to reach it.
+def draw(key: Key[Array, ""], mdp: MDP, policy: Policy) -> tuple[Transitions, Transitions]:
+    """Draw (s, a, r, s') from d_pi = sum_h d_h / H; return it as one row, and the steps it took to reach it.
 
     An episode that ended before the chosen time costs its own length and gives a row that is not valid.
     """
@@ -87,19 +101,17 @@ def draw(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> tuple[Transit
     return row, eqx.tree_at(lambda t: (t.valid, t.last), episode, (walked, walked & last))
 
 
-def episode_return(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Float[Array, ""]:
+def episode_return(key: Key[Array, ""], mdp: MDP, policy: Policy) -> Float[Array, ""]:
+    """Return the return of one episode."""
     episode = first_episode(stream(key, mdp, policy, mdp.horizon))
     return jnp.sum(jnp.where(episode.valid, episode.reward, 0.0))
 
 
-_PROMISED, _SEARCHED = 32, 4  # imagined episodes; where each of their actions is a search, they are dear
-
-
-def promised_return(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Float[Array, ""]:
-    """What a policy promises that a planner has improved and not maximised: its own J(pi; r, P), estimated."""
-    return mean_return(key, mdp, policy, _SEARCHED if policy.searches else _PROMISED)
-
-
-def mean_return(key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy, episodes: int) -> Float[Array, ""]:
-    """J(pi; r, P), estimated."""
+def mean_return(key: Key[Array, ""], mdp: MDP, policy: Policy, episodes: int) -> Float[Array, ""]:
+    """Estimate J(pi; r, P)."""
     return jnp.mean(jax.vmap(lambda k: episode_return(k, mdp, policy))(jr.split(key, episodes)))
+
+
+def estimate_promise(key: Key[Array, ""], mdp: MDP, policy: Policy) -> Float[Array, ""]:
+    """Estimate J(pi; r, P) of a policy that a planner improved but did not maximise: what it promises."""
+    return mean_return(key, mdp, policy, _SEARCHED_EPISODES if policy.searches else _EPISODES)

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pcmlp.types import ConfigError
+from pcmlp.settings import ConfigError
 
 RIDGE = 1.0  # lambda of both theorems; the elliptical potential lemma is false for small ones
 _LARGEST_EXPONENT = 60  # N far beyond 10^60 is refused: M and K grow like N^2 and must stay within a float
@@ -40,7 +40,7 @@ class Parameters:
         return self.N * (self.M + self.K)
 
     def env_steps_bound(self, horizon: int) -> int:
-        """A draw from d_pi takes at most a whole episode to reach."""
+        """Return a bound on the env steps: a draw from d_pi takes at most a whole episode to reach."""
         return self.samples * horizon
 
 
@@ -48,28 +48,28 @@ class Parameters:
 
 
 def linear_mdp_gap(N: int, horizon: int, dim: int) -> float:
-    """The suboptimality that the proof guarantees after N iterations, with its c <= 2 H sqrt(d): 20 H^3 d ..."""
+    """Return the suboptimality that the proof guarantees after N iterations, with its c <= 2 H sqrt(d): 20 H^3 d ..."""
     return suboptimality(N, horizon, dim, 2 * horizon * math.sqrt(dim))
 
 
 def linear_mdp_error(N: int, M: int, delta: Real, members: int) -> float:
-    """N eps_stat of the maximum-likelihood lemma, for all N iterations at once: must be at most 1."""
+    """Return N eps_stat of the maximum-likelihood lemma, for all N iterations at once: must be at most 1."""
     return 2 * N * math.log(members * N / delta) / M
 
 
 def linear_mdp_scale(horizon: int, dim: int, ridge: Real = RIDGE, error: Real = 1) -> float:
-    """c = H sqrt(lambda d + N eps_stat) of the optimism lemma, in the theorem at lambda = 1 and N eps_stat = 1."""
+    """Return c = H sqrt(lambda d + N eps_stat) of the optimism lemma; the theorem has lambda = N eps_stat = 1."""
     return horizon * math.sqrt(ridge * dim + error)
 
 
 def linear_mdp_run_scale(horizon: int, dim: int, ridge: Real, N: int, K: int, delta: Real, log_members: Real) -> float:
-    """(H / 2) sqrt(lambda d + 2 ln(|Upsilon| N / delta) / K), not in the paper: the c with which a run is optimistic
-    that fits its models to the very samples that its covariance is made of (docs/theory.md, the certificate)."""
+    """Return (H / 2) sqrt(lambda d + 2 ln(|Upsilon| N / delta) / K), not in the paper: the c with which a run is
+    optimistic that fits its models to the same samples as its covariance (docs/theory.md, the certificate)."""
     return horizon / 2 * math.sqrt(ridge * dim + 2 * (log_members + math.log(N / delta)) / K)
 
 
 def linear_mdp_stated(horizon: int, dim: int, epsilon: Real, delta: Real, members: int) -> Parameters:
-    """The closed forms of the theorem for linear MDPs."""
+    """Return the closed forms of the theorem for linear MDPs."""
     _check_linear_mdp(horizon, dim, epsilon, delta, members)
     x = horizon**6 * dim**2 / epsilon**2
     N = _at_least_one(80 * x * math.log(40 * x))
@@ -78,7 +78,7 @@ def linear_mdp_stated(horizon: int, dim: int, epsilon: Real, delta: Real, member
 
 
 def linear_mdp_corrected(horizon: int, dim: int, epsilon: Real, delta: Real, members: int) -> Parameters:
-    """The smallest N, M and K with which the proof for linear MDPs goes through."""
+    """Return the smallest N, M and K with which the proof for linear MDPs goes through."""
     _check_linear_mdp(horizon, dim, epsilon, delta, members)
     N = smallest(lambda n: linear_mdp_gap(n, horizon, dim) <= epsilon)
     M = smallest(lambda m: linear_mdp_error(N, m, delta, members) <= 1)
@@ -89,40 +89,42 @@ def linear_mdp_corrected(horizon: int, dim: int, epsilon: Real, delta: Real, mem
 
 
 def knr_scale_stated(horizon: int, radius: Real, sigma: Real, state_dim: int) -> float:
-    """c at the end of the theorem's proof, 8 H F sqrt(d_s) / sigma."""
+    """Return c at the end of the theorem's proof, 8 H F sqrt(d_s) / sigma."""
     return 8 * horizon * radius * math.sqrt(state_dim) / sigma
 
 
 def knr_scale(horizon: int, radius: Real, sigma: Real, ridge: Real = RIDGE) -> float:
-    """c = (H / sigma) sqrt(4 lambda F^2 + N eps_stat) of the optimism lemma, at N eps_stat = 1; theorem: lambda = 1."""
+    """Return c = (H / sigma) sqrt(4 lambda F^2 + N eps_stat) of the optimism lemma, at N eps_stat = 1; the theorem has
+    lambda = 1."""
     return horizon * math.sqrt(4 * ridge * radius**2 + 1) / sigma
 
 
 def knr_gap(N: int, horizon: int, dim: int, radius: Real, sigma: Real, state_dim: int) -> float:
-    """The suboptimality that the proof guarantees, at the c of its last lines or the lemma's where that is larger."""
+    """Return the suboptimality that the proof guarantees, at the larger c of its last lines and of the lemma."""
     scale = max(knr_scale_stated(horizon, radius, sigma, state_dim), knr_scale(horizon, radius, sigma))
     return suboptimality(N, horizon, dim, scale)
 
 
 def state_bound_stated(radius: Real, sigma: Real, state_dim: int, samples: Real, delta: Real) -> float:
-    """B of the lemma on the states' norms; its Gaussian tail lacks a factor 2."""
+    """Return B of the lemma on the states' norms; its Gaussian tail lacks a factor 2."""
     return radius + sigma * math.sqrt(state_dim * math.log(state_dim * samples / delta))
 
 
 def state_bound(radius: Real, sigma: Real, state_dim: int, samples: Real, delta: Real) -> float:
-    """B with |s'_i| <= B for all `samples` with probability 1 - delta: P(|z| >= t) <= exp(-t^2 / 2) for z ~ N(0, 1)."""
+    """Return B with |s'_i| <= B for all `samples` with probability 1 - delta, by P(|z| >= t) <= exp(-t^2 / 2) for
+    z ~ N(0, 1)."""
     return radius + sigma * math.sqrt(2 * state_dim * math.log(state_dim * samples / delta))
 
 
 def knr_required_fit_samples(N: int, delta: Real, radius: Real, bound: Real) -> float:
-    """9 N^2 (F^2 + F B)^2 ln^2(N / delta), below which M leaves N eps_stat > 1."""
+    """Return 9 N^2 (F^2 + F B)^2 ln^2(N / delta), below which M leaves N eps_stat > 1."""
     return 9 * N**2 * (radius**2 + radius * bound) ** 2 * math.log(N / delta) ** 2
 
 
 def knr_stated(
     horizon: int, dim: int, epsilon: Real, delta: Real, radius: Real, sigma: Real, state_dim: int
 ) -> Parameters:
-    """The closed forms in the proof of the theorem for KNRs, which itself only gives orders of magnitude."""
+    """Return the closed forms in the proof of the theorem for KNRs, which itself gives only orders of magnitude."""
     _check_knr(horizon, dim, epsilon, delta, radius, sigma, state_dim)
     x = horizon**6 * radius**2 * state_dim * dim / (sigma**2 * epsilon**2)
     N = _at_least_one(12800 * x * math.log(6400 * x))
@@ -137,7 +139,7 @@ def knr_stated(
 def knr_corrected(
     horizon: int, dim: int, epsilon: Real, delta: Real, radius: Real, sigma: Real, state_dim: int
 ) -> Parameters:
-    """The smallest N, M, K and c with which the proof for KNRs goes through, with the corrected state bound."""
+    """Return the smallest N, M, K and c with which the proof for KNRs goes through, with the corrected state bound."""
     _check_knr(horizon, dim, epsilon, delta, radius, sigma, state_dim)
     N = smallest(lambda n: knr_gap(n, horizon, dim, radius, sigma, state_dim) <= epsilon)
 
@@ -150,17 +152,17 @@ def knr_corrected(
 
 
 def sgd_rate_stated(radius: Real, bound: Real, samples: int) -> float:
-    """The step size of the dimension-free SGD lemma (appendix B)."""
+    """Return the step size of the dimension-free SGD lemma (appendix B)."""
     return radius**2 / ((radius + bound) * math.sqrt(samples))
 
 
 def sgd_rate(radius: Real, bound: Real, samples: int) -> float:
-    """The step size that minimises `sgd_regret`: F / ((F + B) sqrt(M))."""
+    """Return the step size that minimises `sgd_regret`: F / ((F + B) sqrt(M))."""
     return radius / ((radius + bound) * math.sqrt(samples))
 
 
 def sgd_regret(rate: Real, radius: Real, bound: Real, samples: int) -> float:
-    """Online gradient descent's bound on sum_i (f_i(W_i) - f_i(W)) for f_i = |W x_i - y_i|^2 / 2 and |W|_F <= F."""
+    """Return online gradient descent's bound on sum_i (f_i(W_i) - f_i(W)), f_i = |W x_i - y_i|^2 / 2, |W|_F <= F."""
     return radius**2 / (2 * rate) + rate * samples * (radius + bound) ** 2 / 2
 
 
@@ -168,17 +170,18 @@ def sgd_regret(rate: Real, radius: Real, bound: Real, samples: int) -> float:
 
 
 def suboptimality(N: int, horizon: int, dim: int, scale: Real) -> float:
-    """10 H^2 c sqrt(d ln(1 + N / lambda) / N): what the regret and bonus-sum lemmas leave of the best of N policies."""
+    """Return 10 H^2 c sqrt(d ln(1 + N / lambda) / N): the gap of the best of N policies by the regret and bonus-sum
+    lemmas."""
     return 10 * horizon**2 * scale * math.sqrt(dim * math.log(1 + N / RIDGE) / N)
 
 
 def covariance_samples(N: int, dim: int, delta: Real, ridge: Real = RIDGE) -> int:
-    """K of the lemma on the concentration of the inverse covariance (appendix B)."""
+    """Return K of the lemma on the concentration of the inverse covariance (appendix B)."""
     return math.ceil(32 * N**2 * math.log(8 * N * dim / delta) / ridge**2)
 
 
 def smallest(holds: Callable[[int], bool]) -> int:
-    """The smallest n >= 1 with `holds(n)`, for a condition that stays true once it is."""
+    """Return the smallest n >= 1 with `holds(n)`, for a condition that stays true once it is."""
     high = 1
     while not holds(high):
         high *= 2
@@ -193,7 +196,7 @@ def smallest(holds: Callable[[int], bool]) -> int:
 
 
 def linear_mdp_table(horizon: int, dim: int, epsilon: Real, delta: Real, members: int) -> list[Row]:
-    """Rows (name, stated, corrected, what it is)."""
+    """Return rows (name, stated, corrected, what it is)."""
     both = (
         linear_mdp_stated(horizon, dim, epsilon, delta, members),
         linear_mdp_corrected(horizon, dim, epsilon, delta, members),
@@ -208,7 +211,7 @@ def linear_mdp_table(horizon: int, dim: int, epsilon: Real, delta: Real, members
 def knr_table(
     horizon: int, dim: int, epsilon: Real, delta: Real, radius: Real, sigma: Real, state_dim: int
 ) -> list[Row]:
-    """Rows (name, stated, corrected, what it is)."""
+    """Return rows (name, stated, corrected, what it is)."""
     given = (horizon, dim, epsilon, delta, radius, sigma, state_dim)
     both = (knr_stated(*given), knr_corrected(*given))
     gaps = [knr_gap(p.N, horizon, dim, radius, sigma, state_dim) for p in both]

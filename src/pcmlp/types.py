@@ -1,21 +1,24 @@
-"""The records everything else is made of (paper: section 3).
+"""The records and interfaces that everything else is made of (paper: section 3).
 
 The world and the imagination are the same type, `MDP`: the imagined one has the learned model as its transition and
-reward + bonus as its reward, so a planner never knows which of the two it was given.
+reward + bonus as its reward, so a planner does not know which of the two it was given.
+
+A `FeatureMap`, `Model`, `Bonus`, `Planner`, `Task` or `Algorithm` is a record of settings (`settings.Part`). What it
+learns is a separate pytree that is passed in and returned: a fitted model, a fitted bonus, a policy, a learner.
 """
 
 import abc
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
-import jax.random as jr
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
 
-if TYPE_CHECKING:  # the tasks are made of what is here
-    from pcmlp.tasks.maps import Map
+from pcmlp.maps import Map
+from pcmlp.replay import Replay, Transitions
+from pcmlp.settings import ConfigError, Part, setting
+from pcmlp.spaces import Box, Space
 
 State = Shaped[Array, "*state"]  # what the agent observes: an integer in a finite MDP, a vector elsewhere
 Action = Shaped[Array, "*action"]
@@ -31,254 +34,277 @@ class MDP(eqx.Module):
     transition: Callable  # key, s, a -> s'
     reward: Callable  # s, a, s' -> r    paper: r(s, a) / here: of s' as well; r + V is still in [0, H]
     terminal: Callable  # s, a, s' -> bool
+    states: Space
+    actions: Space
     horizon: int = eqx.field(static=True)
 
-
-class Transitions(eqx.Module):
-    """Samples (s, a, r, s') with a leading axis; rows that are not `valid` are padding."""
-
-    state: Shaped[Array, "n *state"]
-    action: Shaped[Array, "n *action"]
-    reward: Float[Array, " n"]
-    next_state: Shaped[Array, "n *state"]
-    terminal: Bool[Array, " n"]  # the MDP ended here
-    last: Bool[Array, " n"]  # the episode ended here, by the MDP or by its horizon
-    valid: Bool[Array, " n"]
+    @property
+    def boxes(self) -> tuple[Box, Box]:
+        """The spaces of states and actions where both are vectors; a `ConfigError` elsewhere."""
+        if isinstance(self.states, Box) and isinstance(self.actions, Box):
+            return self.states, self.actions
+        raise ConfigError("needs states and actions that are vectors; use pcmlp-linear for a finite MDP")
 
 
-class AbstractPolicy(eqx.Module):
+class Policy(eqx.Module):
     """A map from states to actions that may remember something within an episode."""
 
-    searches: ClassVar[bool] = False  # whether an action takes a plan, which is work for an accelerator
+    searches: ClassVar[bool] = False  # whether each action takes a search, which is work for an accelerator
 
     @abc.abstractmethod
-    def init(self) -> Carry: ...
+    def init(self) -> Carry:
+        """Return the memory at the start of an episode."""
 
     @abc.abstractmethod
-    def __call__(self, key: Key[Array, ""], carry: Carry, state: State) -> tuple[Carry, Action]: ...
+    def __call__(self, key: Key[Array, ""], carry: Carry, state: State) -> tuple[Carry, Action]:
+        """Return the new memory and the action."""
 
     @abc.abstractmethod
-    def deterministic(self) -> "AbstractPolicy":
-        """The same policy without its exploration noise: what is evaluated and deployed."""
+    def deterministic(self) -> "Policy":
+        """Return the policy without its exploration noise, as it is evaluated and deployed."""
+
+    def without_bonus(self) -> "Policy":
+        """Return the policy to deploy: one that searches must no longer search for a bonus."""
+        return self
+
+    def resolve(self) -> "Policy":
+        """Return a cheaper policy that acts the same. Asked outside of compiled programs, for all seeds at once."""
+        return self
 
 
-class AbstractModel(eqx.Module):
-    """A transition that can be learned: an element of the class P, and the way to choose another one from data."""
+@runtime_checkable
+class PredrawsNoise(Protocol):
+    """A policy whose random numbers do not depend on the states: they can be drawn for many steps at once."""
+
+    def inference_only(self) -> "Policy":
+        """Return the policy without what only learning needs."""
+        ...
+
+    def sample_noise(self, key: Key[Array, ""]) -> PyTree:
+        """Draw the random numbers of one step."""
+        ...
+
+    def act(self, noise: PyTree, carry: Carry, state: State) -> tuple[Carry, Action]:
+        """Return what `policy(key, carry, state)` does, given the noise that `key` draws."""
+        ...
+
+
+class FittedModel(eqx.Module):
+    """A transition that was fitted to data: an element of the class P."""
 
     @abc.abstractmethod
-    def __call__(self, key: Key[Array, ""], state: State, action: Action) -> State: ...
+    def __call__(self, key: Key[Array, ""], state: State, action: Action) -> State:
+        """Draw the next state."""
+
+    def expected(self) -> "FittedModel":
+        """Return the most likely model where this one is a draw from several, to exploit rather than to explore."""
+        return self
+
+    def complete(self, mdp: MDP) -> MDP:
+        """Return the MDP with the reward and terminal functions that this model has learned, if it has."""
+        return mdp
+
+
+class FittedBonus(eqx.Module):
+    """A bonus for pairs (s, a) that are new, before it is scaled by c and capped at H."""
+
+    features: eqx.AbstractVar[Features]
 
     @abc.abstractmethod
-    def fit(self, key: Key[Array, ""], data: Transitions) -> "tuple[AbstractModel, Metrics]": ...
+    def __call__(self, state: State, action: Action) -> Float[Array, ""]:
+        """Return the bonus of one pair."""
 
 
-class AbstractPlanner(eqx.Module):
-    """The planning oracle OP(Pi, r, P): all a planner sees is an `MDP`, real or imagined."""
+class FeatureMap(Part):
+    """A way to draw phi, with norm at most 1 over the task's states."""
 
     @abc.abstractmethod
-    def init(self, key: Key[Array, ""], mdp: MDP) -> AbstractPolicy:
-        """pi_1: the policy before any planning, of the same structure as those that `plan` returns.
+    def draw(self, key: Key[Array, ""], mdp: MDP, samples: Transitions) -> Features:
+        """Return phi, in the units of the spaces or, where those have no bounds, of the first `samples`."""
 
-        paper: any / here: uniform play in a finite MDP, for shooting planners replanning in the untrained model.
+
+class Model(Part):
+    """A class P of transitions and the way to choose one from data."""
+
+    randomised: ClassVar[bool] = (
+        False  # whether a fitted model is a draw that `expected` replaces by the most likely one
+    )
+
+    @abc.abstractmethod
+    def init(self, key: Key[Array, ""], mdp: MDP) -> FittedModel:
+        """Return a model that nothing was fitted to."""
+
+    @abc.abstractmethod
+    def train(self, key: Key[Array, ""], mdp: MDP, model: FittedModel, replay: Replay) -> tuple[FittedModel, Metrics]:
+        """Fit the model to the replay, starting from `model`."""
+
+
+class Bonus(Part):
+    """A way to pay for novelty."""
+
+    pays: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def init(self, key: Key[Array, ""], features: Features, covariance: Float[Array, "d d"]) -> FittedBonus:
+        """Return the bonus before there are any data."""
+
+    @abc.abstractmethod
+    def update(
+        self,
+        key: Key[Array, ""],
+        last: FittedBonus,
+        features: Features,
+        covariance: Float[Array, "d d"],
+        replay: Replay,
+    ) -> FittedBonus:
+        """Return the bonus of an iteration, given the last one, Sigma_n and the data."""
+
+
+class Planner(Part):
+    """The planning oracle OP(Pi, r, P): it sees an `MDP`, real or imagined."""
+
+    searches: ClassVar[bool] = False  # whether its policies search at every step
+
+    @abc.abstractmethod
+    def init(self, key: Key[Array, ""], mdp: MDP) -> Policy:
+        """Return pi_1: the policy before any planning, of the same structure as those that `plan` returns.
+
+        paper: any / here: uniform play in a finite MDP, replanning in the untrained model for planners that search.
         """
 
     @abc.abstractmethod
-    def plan(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> tuple[AbstractPolicy, Metrics]: ...
+    def plan(self, key: Key[Array, ""], mdp: MDP, policy: Policy) -> tuple[Policy, Metrics]:
+        """Return a better policy for the MDP, starting from `policy`."""
+
+    def promise(self, key: Key[Array, ""], mdp: MDP, policy: Policy) -> Float[Array, ""] | None:
+        """Return max_pi J(pi; r, P), or an estimate of J(policy; r, P) where `plan` does not find the maximum; None
+        where nothing is planned."""
+        return None
+
+    def imagined_steps(self, horizon: int) -> tuple[int, int]:
+        """Return the imagined steps of one real action and of one plan."""
+        return 0, 0
+
+
+class World(eqx.Module):
+    """A world to act in. Keys, policies and results have a leading axis of seeds, which a world steps together."""
+
+    mdp: eqx.AbstractVar[MDP]  # what is known about it; its transition is P* where that can be computed
 
     @abc.abstractmethod
-    def promise(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Float[Array, ""] | None:
-        """max_pi J(pi; r, P), as well as it is known once `policy` was planned in the MDP: exact where planning is,
-        else an estimate of J(policy; r, P), which is at most that; none where nothing is planned."""
-
-
-class AbstractWorld(eqx.Module):
-    """What can be acted in. Keys, policies and results carry a leading axis of seeds, which a world steps together."""
-
-    mdp: eqx.AbstractVar[MDP]  # what is known of it; its transition is P* where the dynamics are JAX
-    states: eqx.AbstractVar["Space"]
-    actions: eqx.AbstractVar["Space"]
+    def collect(self, keys: Key[Array, " seeds"], policies: Policy, n: int) -> tuple[Transitions, Transitions]:
+        """Walk streams of H steps, at least `n` steps in all; return the samples to learn from and all steps."""
 
     @abc.abstractmethod
-    def collect(self, keys: Key[Array, " seeds"], policies: AbstractPolicy, n: int) -> tuple[Transitions, Transitions]:
-        """Streams of H steps, at least `n` in all, to learn from; and again, as what was walked for it."""
+    def draw(self, keys: Key[Array, " seeds"], policies: Policy, n: int) -> tuple[Transitions, Transitions]:
+        """Draw `n` independent samples from d_pi; return them and every step that was walked to reach them."""
 
     @abc.abstractmethod
-    def draw(self, keys: Key[Array, " seeds"], policies: AbstractPolicy, n: int) -> tuple[Transitions, Transitions]:
-        """`n` independent draws from d_pi to learn from; and every step that was walked to reach them."""
-
-    @abc.abstractmethod
-    def evaluate(self, keys: Key[Array, " seeds"], policies: AbstractPolicy, episodes: int) -> Float[Array, "seeds n"]:
-        """Returns of the deterministic policies."""
+    def evaluate(self, keys: Key[Array, " seeds"], policies: Policy, episodes: int) -> Float[Array, "seeds n"]:
+        """Return the returns of the deterministic policies."""
 
 
-class AbstractLearner(eqx.Module):
+class Learner(eqx.Module):
     """Everything of an algorithm that changes from one iteration to the next, with a leading axis of seeds."""
 
-    policy: eqx.AbstractVar[AbstractPolicy]  # the one that collects next
+    policy: eqx.AbstractVar[Policy]  # the one that collects next
     env_steps: eqx.AbstractVar[Int[Array, "*seeds"]]
 
     @abc.abstractmethod
-    def deployed(self) -> AbstractPolicy:
-        """The policy to use, for each seed: what is evaluated and saved."""
+    def deployed(self) -> Policy:
+        """Return the policy of each seed to evaluate and to save."""
+
+
+class Problem(eqx.Module):
+    """A task that was built: a world, and what Algorithm 1 and the reports are told about it."""
+
+    world: World
+    features: Features | None = None  # the phi under which the setting is proved
+    model: Model | None = None  # the class P of the setting
+    success_return: float | None = None  # an episode with at least this return succeeded
+    map: Map | None = None  # the ground, where a task is judged by how much of it was entered
+    goal_ends: bool = eqx.field(static=True, default=False)  # whether only reaching the goal ends an episode early
+    pays_for_moving: bool = eqx.field(static=True, default=False)  # and for nothing else, wherever that leads
+
+
+class Task(Part):
+    """A task as the user chooses it: settings that are built into a `Problem`."""
+
+    kind: ClassVar[str]  # presets are chosen by it: finite, regulator, small, robot or gym
+    horizon: int = setting(200, "steps of an episode", least=1, tiny=20)
+
+    @abc.abstractmethod
+    def build(self) -> Problem:
+        """Return the world of the task, after checking what only it can check."""
 
 
 class Iteration(NamedTuple):
-    """What one iteration of all seeds gave."""
+    """The outcome of one iteration of all seeds."""
 
-    learner: AbstractLearner
+    learner: Learner
     metrics: dict[str, Float[Array, " seeds"]]
-    samples: Transitions  # what the policy's own K samples were
+    samples: Transitions  # the policy's own K samples
     walked: list[Transitions]  # every real step that was taken, in order
 
 
-class AbstractAlgorithm(eqx.Module):
-    """A loop of iterations over a world, for one key per seed."""
-
-    world: eqx.AbstractVar[AbstractWorld]
-    num_iterations: eqx.AbstractVar[int]
-    judges_exploring: ClassVar[bool] = False  # whether a run evaluates `policy` as well as `deployed()`
-
-    @abc.abstractmethod
-    def start(self, keys: Key[Array, " seeds"]) -> AbstractLearner: ...
-
-    @abc.abstractmethod
-    def iterate(self, keys: Key[Array, " seeds"], learner: AbstractLearner, n: int) -> Iteration:
-        """Iteration n, from 1 on. All its randomness comes from `keys` and `n`, so that a run can be resumed."""
-
-    @abc.abstractmethod
-    def lightened(self, learner: AbstractLearner) -> AbstractLearner:
-        """The learner without what a log of all that was walked has anyway: what a checkpoint holds."""
-
-    @abc.abstractmethod
-    def refilled(self, learner: AbstractLearner, walked: Iterable[Transitions]) -> AbstractLearner:
-        """A lightened learner, whole again from all that was walked for it."""
-
-
-@runtime_checkable
-class DrawsAhead(Protocol):
-    """A policy whose random numbers do not depend on what it meets: they can be drawn for many steps at once."""
-
-    def acting(self) -> "AbstractPolicy":
-        """Itself without what only learning needs."""
-        ...
-
-    def drawn(self, key: Key[Array, ""]) -> PyTree: ...
-
-    def act(self, drawn: PyTree, carry: Carry, state: State) -> tuple[Carry, Action]:
-        """`policy(key, carry, state)` with what is drawn by the key."""
-        ...
-
-
-@runtime_checkable
-class FiniteTransition(Protocol):
-    """A transition between finitely many states: what exact planning needs to know of it."""
-
-    def probabilities(self) -> Float[Array, "S A S"]: ...
-
-
-@runtime_checkable
-class MeanTransition(Protocol):
-    """A transition with zero-mean noise around a known function."""
-
-    def mean(self, state: State, action: Action) -> State: ...
-
-
-@runtime_checkable
-class EnsembleTransition(Protocol):
-    """Several transitions, of which every call draws one and a rollout may stay with one."""
+class Algorithm(Part):
+    """A loop of iterations in a world, for one key per seed."""
 
     @property
-    def size(self) -> int: ...
+    def evaluates_exploring(self) -> bool:
+        """Whether a run evaluates the exploring policy beside the deployed one."""
+        return False
 
-    def member(self, index: Int[Array, ""] | int) -> Callable: ...
+    @abc.abstractmethod
+    def bind(self, problem: Problem) -> "Algorithm":
+        """Return the algorithm with what it takes from the problem, or raise a `ConfigError` if it does not fit."""
 
+    @abc.abstractmethod
+    def start(self, keys: Key[Array, " seeds"], mdp: MDP, num_iterations: int) -> Learner:
+        """Return the learner before the first iteration."""
 
-class Finite(eqx.Module):
-    """The integers 0 ... size - 1."""
+    @abc.abstractmethod
+    def iterate(self, keys: Key[Array, " seeds"], world: World, learner: Learner, n: int) -> Iteration:
+        """Run iteration n, from 1 on. All its randomness comes from `keys` and `n`, so that a run can be resumed."""
 
-    size: int = eqx.field(static=True)
+    @abc.abstractmethod
+    def steps_per_iteration(self, horizon: int) -> float:
+        """Return the env steps of one iteration, the expected number where it varies."""
 
-    def sample(self, key: Key[Array, ""]) -> Int[Array, ""]:
-        return jr.randint(key, (), 0, self.size)
+    def explored_world(self, problem: Problem) -> World:
+        """Return the world to collect in; evaluation is always in the problem's own."""
+        return problem.world
 
+    def imagined_steps(self, horizon: int) -> tuple[int, int]:
+        """Return the imagined steps of one real action and of one iteration."""
+        return 0, 0
 
-class Box(eqx.Module):
-    """Vectors between two bounds."""
+    def without_replay(self, learner: Learner) -> Learner:
+        """Return what a checkpoint holds: the learner without rows that the log of all steps has anyway."""
+        return learner
 
-    low: Float[Array, " n"]
-    high: Float[Array, " n"]
-
-    @staticmethod
-    def of(bound: float, size: int) -> "Box":
-        return Box(jnp.full(size, -bound, jnp.float32), jnp.full(size, bound, jnp.float32))
-
-    @property
-    def size(self) -> int:
-        return self.low.shape[-1]
-
-    @property
-    def middle(self) -> Float[Array, " n"]:
-        return 0.5 * (self.low + self.high)
-
-    def bounded(self) -> bool:
-        """Whether all ranges are finite, which between the two largest numbers they are not; to be asked before
-        anything is traced."""
-        with np.errstate(over="ignore"):
-            return bool(np.isfinite(np.asarray(self.high) - np.asarray(self.low)).all())
-
-    def sample(self, key: Key[Array, ""]) -> Float[Array, " n"]:
-        return jr.uniform(key, self.low.shape, minval=self.low, maxval=self.high)
-
-    def clip(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
-        return jnp.clip(x, self.low, self.high)
-
-    def at(self, u: Float[Array, " n"]) -> Float[Array, " n"]:
-        """The vector that is as far from the middle as u in [-1, 1] is from 0."""
-        middle, half = 0.5 * (self.high + self.low), 0.5 * (self.high - self.low)
-        return middle + half * u
-
-    def where(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
-        """The u with `at(u)` = x."""
-        middle, half = 0.5 * (self.high + self.low), 0.5 * (self.high - self.low)
-        return (x - middle) / half
-
-
-Space = Finite | Box
-
-
-class Task(eqx.Module):
-    """A world and what Algorithm 1 is given about it; deep algorithms bring their own features and model."""
-
-    world: AbstractWorld
-    features: Features | None = None  # the phi under which the setting is proved
-    model: AbstractModel | None = None  # the class P, as an element that nothing was fitted to
-    success_return: float | None = None  # an episode with at least this return succeeded
-    map: "Map | None" = None  # the ground it is on, where it is judged by how much of that was entered
-    goal_ends: bool = eqx.field(static=True, default=False)  # whether all that ends an episode early is its goal
-    for_moving: bool = eqx.field(static=True, default=False)  # whether it pays for moving alone, wherever that leads
-
-
-class ConfigError(ValueError):
-    """Bad input: one line that names what is wrong and what to do; the command line exits with code 2."""
+    def restore_replay(self, learner: Learner, mdp: MDP, walked: Iterable[Transitions]) -> Learner:
+        """Return the learner of a checkpoint with its rows, given every step that was walked for it."""
+        return learner
 
 
 class RunStopped(RuntimeError):
-    """A run that cannot go on, by no fault of its input: one line that says why and what to do. Its last checkpoint is
-    whole; the command line exits with code 1."""
+    """A run that cannot go on although its input was good: one line that says why and what to do. Its last checkpoint
+    is whole; the command line exits with code 1."""
 
 
 class EnvironmentFault(RunStopped):
-    """An environment misbehaved too often: one line that names it, what went wrong last and how often, and what to do.
-    No data of a spoilt episode was given to anyone."""
+    """An environment that misbehaved too often: one line that names it, its last fault, the number of faults and what
+    to do. No data of a spoilt episode were used."""
 
 
 def never(state: State, action: Action, next_state: State) -> Bool[Array, ""]:
-    """The terminal function of an MDP that only its horizon ends."""
+    """Return False: the terminal function of an MDP that only its horizon ends."""
     return jnp.array(False)
 
 
 def unknown(state: State, action: Action, next_state: State) -> Array:
-    """The reward or terminal function of a world that pays or ends by rules of its own, known by samples alone."""
+    """Raise: the reward or terminal function of a world in which it is known from samples only."""
     raise ConfigError(
         "reward or terminal: unknown in this world, so only a model that learns it can be planned in; give a function"
     )

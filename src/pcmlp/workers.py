@@ -1,11 +1,12 @@
-"""Copies of an environment, in this process or in processes of their own, and what they answer.
+"""Copies of an environment, in this process or in worker processes.
 
-`Copies` are those of one process; `Workers` are processes that hold `Copies`. Both take orders, each for one lane's
-copy, and neither raises for what an environment does: an answer says what went wrong. A worker that does not answer in
-time, or that is no more, is ended with all copies in it, and started again when the next one of them is made.
+`Copies` holds the environments of one process; `Workers` runs processes that each hold `Copies`. Both answer `ask` with
+an `Observed`, one row per lane. Neither raises for what an environment does: the row's fault code tells what went
+wrong. A worker process that hangs or dies is ended with all copies in it, and started again when one of them is made
+again.
 
-Workers are spawned, because a fork of JAX's threads deadlocks, and this module imports none of it, so that they start
-quickly.
+Workers are spawned, because a forked copy of JAX's threads deadlocks. Neither this module nor its package imports JAX,
+so that they start quickly.
 """
 
 import contextlib
@@ -14,271 +15,254 @@ import os
 import pickle
 import signal
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing.connection import Connection, wait
-from typing import Any, NamedTuple
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-Order = tuple[str, int, Any]  # ("make", lane, None), ("reset", lane, seed) or ("step", lane, action)
+from pcmlp.observed import Fault, Observed
 
-RAISED, MALFORMED, SHARED = "raised", "malformed", "shared"
-HUNG, DIED = "hung", "died"
-LOST = "lost"  # no fault of its own: its process was ended for another copy's
+Order = Literal["make", "reset", "step"]
+_Outcome = tuple[np.ndarray, float, bool, bool]  # observation, reward, terminated, truncated
 
-_START = 60.0  # seconds, at least, for a process to start and an environment to be made: what they import takes time
-_END = 2.0  # seconds for a process to end before it is killed
-
-
-class Answer(NamedTuple):
-    observation: Any = None
-    reward: float = 0.0
-    terminated: bool = False
-    truncated: bool = False
-    fault: str = ""  # its kind; empty where there is none
-    said: str = ""  # what went wrong, in words
+_START_SECONDS = 60.0  # at least, to start a process and make an environment: imports take time
+_END_SECONDS = 2.0  # for a process to end before it is killed
 
 
-class Rows(NamedTuple):
-    """The answers of several copies as arrays, [n, ...]; what those say that have a fault does not count."""
+@runtime_checkable
+class Batched(Protocol):
+    """An environment of which several copies can be stepped in one call."""
 
-    observation: np.ndarray
-    reward: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
-    faults: dict[int, Answer]  # by row
-
-    @staticmethod
-    def of(observation: np.ndarray, faults: dict[int, Answer]) -> "Rows":
-        """Of steps that pay nothing and end nothing."""
-        count = len(observation)
-        return Rows(observation, np.zeros(count), np.zeros(count, bool), np.zeros(count, bool), faults)
+    def batch_simulator(self) -> Callable[[list[Any], np.ndarray], Observed]:
+        """Return what steps several of its kind at once."""
+        ...
 
 
 class Copies:
-    """The environments of some lanes, one after another."""
+    """The environments of one process, by lane."""
 
-    def __init__(self, make: Callable[[], Any], first: Any = None, *, keep: bool = False):
-        """`first` is lane 0's, where there is one already; `keep` leaves it open when it is not needed any more."""
-        self._make = make
+    def __init__(self, make: Callable[[], Any], shape: tuple[int, ...], first: Any = None, *, keep: bool = False):
+        """`shape` is that of an observation; `first`, if given, is lane 0's copy, and `keep` never closes it."""
+        self._make, self._shape = make, shape
         self._held: dict[int, Any] = {} if first is None else {0: first}
         self._kept = first if keep else None
-        self.whole = set(self._held)  # lanes that can be stepped
-        self._flock: Any = None  # what steps them together
+        self.ready = set(self._held)  # lanes that can be reset or stepped
+        self._start_batch = first.batch_simulator if isinstance(first, Batched) else None
+        self._batch: Callable[[list[Any], np.ndarray], Observed] | None = None
 
-    def forget(self, lane: int) -> None:
-        """It is not to be stepped again before it is made anew."""
-        self.whole.discard(lane)
+    def ask(self, order: Order, lanes: Sequence[int], arguments: Any, progress: Any = None) -> Observed:
+        """Make, reset (with seeds) or step (with actions) the copies of `lanes`, and write into `progress` which row is
+        being worked on, since when."""
+        if order == "step" and self._batch is None and self._start_batch is not None and len(lanes) > 1:
+            self._batch = self._start_batch()
+        if order == "step" and self._batch is not None:
+            return self._batch([self._held[lane] for lane in lanes], arguments)
+        observed, outcomes = Observed.blank(len(lanes), self._shape), []
+        for row, (lane, argument) in enumerate(zip(lanes, arguments, strict=True)):
+            if progress is not None:
+                progress[:] = row, time.monotonic()
+            if (outcome := self._ask_one(order, lane, argument, observed, row)) is not None:
+                outcomes.append((row, *outcome))
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, which is found later
+            for row, values, reward, terminated, truncated in outcomes:
+                observed.observation[row], observed.reward[row] = values, reward
+                observed.terminated[row], observed.truncated[row] = terminated, truncated
+        return observed
 
-    def ask(self, orders: Sequence[Order]) -> list[Answer]:
-        return [self.answer(*order) for order in orders]
-
-    def step(self, lanes: Sequence[int], actions: np.ndarray) -> list[Answer] | Rows:
-        """An environment with a method `together` has something that steps several of its kind at once: a function of
-        environments and actions that gives the rows."""
-        environments = [self._held[lane] for lane in lanes]
-        if self._flock is None and len(lanes) > 1 and hasattr(environments[0], "together"):
-            self._flock = environments[0].together()
-        if self._flock is None:
-            return self.ask([("step", *order) for order in zip(lanes, actions, strict=True)])
-        return self._flock(environments, actions)  # which answers for each of them, as `answer` does
-
-    def answer(self, what: str, lane: int, argument: Any) -> Answer:
+    def _ask_one(self, order: Order, lane: int, argument: Any, observed: Observed, row: int) -> _Outcome | None:
+        """Return the outcome for one lane, or mark its row as faulty."""
         try:
-            if what == "make":
-                return self._renew(lane)
+            if order == "make":
+                return None if self._replace(lane) else observed.fail(row, Fault.SHARED, "made twice by its function")
             env = self._held[lane]
-            returned = env.reset(seed=argument) if what == "reset" else env.step(argument)
-        except Exception as error:  # whatever the environment raises
-            return Answer(fault=RAISED, said=f"{what} raised {_words(error)}")
+            returned = env.reset(seed=argument) if order == "reset" else env.step(argument)
+        except Exception as error:  # anything the environment may raise
+            return observed.fail(row, Fault.RAISED, f"{order} raised {_describe(error)}")
         try:
-            return _read(what, returned)
+            outcome = _parse(order, returned)
         except Exception as error:
-            return Answer(fault=MALFORMED, said=f"{what} returned something that cannot be read ({_words(error)})")
+            message = f"{order} returned something that cannot be read ({_describe(error)})"
+            return observed.fail(row, Fault.MALFORMED, message)
+        if (shape := outcome[0].shape) != self._shape:
+            return observed.fail(row, Fault.SHAPE, f"{order} gave an observation of shape {shape}, not {self._shape}")
+        return outcome
 
-    def _renew(self, lane: int) -> Answer:
-        self._discard(lane)  # before another one wants its window, port or licence
+    def _replace(self, lane: int) -> bool:
+        """Make a lane's copy, and return whether it is a new one."""
+        self._discard(lane)  # first: it may hold a window, a port or a licence
         copy = self._make()
         if any(copy is other for other in self._held.values()):
-            return Answer(fault=SHARED, said="made twice by its function")
+            return False
         self._held[lane] = copy
-        self.whole.add(lane)
-        return Answer()
+        self.ready.add(lane)
+        return True
 
     def _discard(self, lane: int) -> None:
-        self.whole.discard(lane)
+        self.ready.discard(lane)
         old = self._held.pop(lane, None)
         if old is not None and old is not self._kept:
-            with contextlib.suppress(Exception):  # what is broken may not close either
+            with contextlib.suppress(Exception):  # a broken environment may fail to close
                 old.close()
 
     def close(self) -> None:
+        """Close all copies; later ones can still be made."""
         for lane in list(self._held):
             self._discard(lane)
-        if self._flock is not None:
-            self._flock.close()
-            self._flock = None
+        self._batch = None
 
 
 class Workers:
-    """Processes with the lanes dealt out among them. What waits for one waits for a limited time."""
+    """Worker processes; lane i belongs to process i modulo their number."""
 
-    def __init__(self, factory: bytes, count: int, timeout: float):
-        """`factory` is the pickled function that makes an environment."""
-        self._factory = factory
+    def __init__(self, factory: bytes, shape: tuple[int, ...], count: int, timeout: float):
+        """`factory` is the pickled function that makes an environment, `shape` that of an observation, and `timeout`
+        the seconds that one reset or step may take."""
+        self._factory, self._shape, self._timeout = factory, shape, timeout
         self.count = count
-        self._timeout = timeout
-        self.whole: set[int] = set()  # lanes that can be stepped
-        self._running: dict[int, tuple[Any, Connection]] = {}
-        self._ended = weakref.finalize(self, _end_all, self._running)  # also when the interpreter ends
+        self.ready: set[int] = set()  # lanes that can be reset or stepped
+        self._running: dict[int, _Worker] = {}
+        self._finalizer = weakref.finalize(self, _end_all, self._running)  # also when the interpreter exits
 
-    def forget(self, lane: int) -> None:
-        self.whole.discard(lane)
-
-    def ask(self, orders: Sequence[Order]) -> list[Answer]:
-        """All processes work at the same time. Each answers order by order, so that the one it failed at is known."""
-        shares: dict[int, list[Order]] = {}
-        for order in orders:
-            shares.setdefault(order[1] % self.count, []).append(order)
-        answers: dict[int, Answer] = {}
+    def ask(self, order: Order, lanes: Sequence[int], arguments: Any) -> Observed:
+        """Make, reset (with seeds) or step (with actions) the copies of `lanes`, each process its share of them."""
+        shares: dict[int, list[int]] = {}
+        for row, lane in enumerate(lanes):
+            shares.setdefault(lane % self.count, []).append(row)
+        observed = Observed.blank(len(lanes), self._shape)
         try:
-            for worker, share in shares.items():
-                self._send(worker, share)
-            for worker, share in shares.items():
-                for what, lane, _ in share:
-                    answers[lane] = self._receive(worker, what)
-                    if what == "make" and not answers[lane].fault:
-                        self.whole.add(lane)
+            for worker, rows in shares.items():
+                self._send(worker, order, [lanes[row] for row in rows], [arguments[row] for row in rows])
+            for worker, rows in shares.items():
+                observed.put(rows, self._receive(worker, order, len(rows)))
         except BaseException:  # an interrupt: an answer left in a pipe would be taken for the next one
             self.close()
             raise
-        return [answers[lane] for _, lane, _ in orders]
+        if order == "make":
+            self.ready.update(lane for lane, fault in zip(lanes, observed.fault, strict=True) if not fault)
+        return observed
 
-    def step(self, lanes: Sequence[int], actions: np.ndarray) -> list[Answer]:
-        return self.ask([("step", *order) for order in zip(lanes, actions, strict=True)])
-
-    def _send(self, worker: int, share: list[Order]) -> None:
+    def _send(self, worker: int, order: Order, lanes: list[int], arguments: list[Any]) -> None:
         if worker not in self._running:
-            self._running[worker] = _start(worker, self._factory)
-        with contextlib.suppress(OSError):  # it is dead: to receive will tell
-            self._running[worker][1].send(share)
+            self._running[worker] = _Worker(f"environments-{worker}", self._factory, self._shape)
+        running = self._running[worker]
+        running.progress[:] = 0, time.monotonic()
+        with contextlib.suppress(OSError):  # it is dead, which `_receive` will notice
+            running.pipe.send((order, lanes, arguments))
 
-    def _receive(self, worker: int, what: str) -> Answer:
-        if worker not in self._running:
-            return Answer(fault=LOST, said="its process was ended")
-        process, pipe = self._running[worker]
-        patience = max(self._timeout, _START) if what == "make" else self._timeout
+    def _receive(self, worker: int, order: Order, count: int) -> Observed:
+        """Return the answer for a share of `count` lanes. If the process fails, the lane it was working on has the
+        fault and the others are lost."""
+        running = self._running[worker]
+        limit = max(self._timeout, _START_SECONDS) if order == "make" else self._timeout
+        left = limit
         try:
-            if pipe.poll(patience):
-                return pipe.recv()
-            failed = Answer(fault=HUNG, said=f"{what} took more than {patience:g} s")
+            while left > 0:
+                left = running.progress[1] + limit - time.monotonic()
+                if running.pipe.poll(max(left, 0.0)):
+                    return running.pipe.recv()
+            fault, message = Fault.HUNG, f"{order} took more than {limit:g} s"
         except (EOFError, OSError):
-            process.join(_END)
-            failed = Answer(fault=DIED, said=f"its process died in {what} ({_exit(process.exitcode)})")
-        self._end(worker)
-        return failed
-
-    def _end(self, worker: int) -> None:
-        self.whole = {lane for lane in self.whole if lane % self.count != worker}
-        _end(*self._running.pop(worker))
+            fault, message = Fault.DIED, f"its process died in {order} ({running.exit_reason()})"
+        observed = Observed.blank(count, self._shape, Fault.LOST)
+        observed.fail(int(running.progress[0]), fault, message)
+        self.ready = {lane for lane in self.ready if lane % self.count != worker}
+        self._running.pop(worker).end()
+        return observed
 
     def close(self) -> None:
-        for worker in list(self._running):
-            self._end(worker)
+        """End all processes; a later `make` starts them again."""
+        _end_all(self._running)
+        self.ready.clear()
 
 
-def serve(pipe: Connection, factory: bytes) -> None:
-    """What a worker does: answer orders until nobody is there to give any."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which may want to end an iteration first
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+class _Worker:
+    """A worker process, and what connects this one to it."""
+
+    def __init__(self, name: str, factory: bytes, shape: tuple[int, ...]):
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.progress = context.RawArray("d", 2)  # the row that is being worked on, and since when
+        arguments = theirs, factory, shape, self.progress
+        self._process = context.Process(target=serve, args=arguments, name=name, daemon=True)
+        try:
+            self._process.start()
+        finally:
+            theirs.close()  # otherwise the death of the process would not close the pipe
+
+    @property
+    def pid(self) -> int | None:
+        """The number of the process."""
+        return self._process.pid
+
+    def exit_reason(self) -> str:
+        """Describe how the process ended."""
+        self._process.join(_END_SECONDS)
+        code = self._process.exitcode
+        if code is not None and code < 0:
+            with contextlib.suppress(ValueError):
+                return f"by {signal.Signals(-code).name}"
+        return f"exit code {code}"
+
+    def end(self) -> None:
+        """End the process."""
+        self.pipe.close()
+        self._process.terminate()
+        self._process.join(_END_SECONDS)
+        if self._process.is_alive():  # it ignores the signal
+            self._process.kill()
+            self._process.join()
+        self._process.close()
+
+
+def _end_all(running: dict[int, _Worker]) -> None:
+    while running:
+        running.popitem()[1].end()
+
+
+def serve(pipe: Connection, factory: bytes, shape: tuple[int, ...], progress: Any) -> None:
+    """Answer orders in a worker process until the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which may finish an iteration first
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     try:
         make = pickle.loads(factory)
-    except Exception as error:  # said when it is asked to make one
-        make = partial(_refuse, f"cannot be imported there: {_words(error)}")
-    copies = Copies(make)
+    except Exception as error:  # reported when an environment is to be made
+        make = partial(_refuse, f"cannot be imported there: {_describe(error)}")
+    copies = Copies(make, shape)
     with contextlib.suppress(EOFError, OSError):
         while True:
-            for order in pipe.recv():
-                pipe.send(copies.answer(*order))
+            pipe.send(copies.ask(*pipe.recv(), progress=progress))
 
 
-def _end_with_parent() -> None:
-    """An environment that hangs would outlive a run that was killed."""
+def _exit_with_parent() -> None:
+    """End this process with the run, even while an environment hangs."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     wait([parent.sentinel])
     os._exit(1)
 
 
-def _refuse(why: str) -> Any:
-    raise RuntimeError(why)
+def _refuse(reason: str) -> Any:
+    raise RuntimeError(reason)
 
 
-def _start(worker: int, factory: bytes) -> tuple[Any, Connection]:
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(theirs, factory), name=f"environments-{worker}", daemon=True)
-    try:
-        process.start()
-    except BaseException:
-        ours.close()
-        raise
-    finally:
-        theirs.close()  # else a worker's death would not end its pipe
-    return process, ours
-
-
-def _end(process: Any, pipe: Connection) -> None:
-    pipe.close()
-    process.terminate()
-    process.join(_END)
-    if process.is_alive():  # it does not listen
-        process.kill()
-        process.join()
-    process.close()
-
-
-def _end_all(running: dict[int, tuple[Any, Connection]]) -> None:
-    while running:
-        _end(*running.popitem()[1])
-
-
-def _read(what: str, returned: Any) -> Answer:
-    if what == "reset":
+def _parse(order: Order, returned: Any) -> _Outcome:
+    if order == "reset":
         (observation, _), reward, terminated, truncated = returned, 0.0, False, False
     else:
         observation, reward, terminated, truncated, _ = returned
     values = np.asarray(observation)
     if values.dtype.kind not in "biuf":
         raise TypeError(f"an observation of {type(observation).__name__} is not an array of numbers")
-    return Answer(values, float(reward), bool(terminated), bool(truncated))
+    return values, float(reward), bool(terminated), bool(truncated)
 
 
-def _words(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0].strip()}" if lines else type(error).__name__
 
 
-def _exit(code: int | None) -> str:
-    if code is not None and code < 0:
-        with contextlib.suppress(ValueError):
-            return f"by {signal.Signals(-code).name}"
-    return f"exit code {code}"
-
-
-__all__ = [
-    "DIED",
-    "HUNG",
-    "LOST",
-    "MALFORMED",
-    "RAISED",
-    "SHARED",
-    "Answer",
-    "Copies",
-    "Order",
-    "Rows",
-    "Workers",
-    "serve",
-]
+__all__ = ["Batched", "Copies", "Order", "Workers", "serve"]

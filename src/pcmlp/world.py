@@ -6,7 +6,8 @@ import jax.random as jr
 from jaxtyping import Array, Float, Key
 
 from pcmlp import rollout
-from pcmlp.types import MDP, AbstractPolicy, AbstractWorld, Space, Transitions
+from pcmlp.replay import Transitions
+from pcmlp.types import MDP, Policy, World
 
 _OVER_SEEDS = (0, None, eqx.if_array(0), None)  # a key and a policy for each seed, in one MDP
 
@@ -35,19 +36,20 @@ def _evaluate(key, mdp, policy, episodes):
     return jax.vmap(lambda k: rollout.episode_return(k, mdp, policy.deterministic()))(jr.split(key, episodes))
 
 
-class JaxWorld(AbstractWorld):
-    mdp: MDP
-    states: Space
-    actions: Space
+class JaxWorld(World):
+    """An MDP with a known transition, stepped by compiled programs."""
 
-    def collect(self, keys: Key[Array, " seeds"], policies: AbstractPolicy, n: int) -> tuple[Transitions, Transitions]:
+    mdp: MDP
+
+    def collect(self, keys: Key[Array, " seeds"], policies: Policy, n: int) -> tuple[Transitions, Transitions]:
+        """Walk streams of H steps, at least `n` steps in all; both results are the same rows."""
         rows = _collect(keys, self.mdp, policies, -(-n // self.mdp.horizon))
         return rows, rows
 
-    def draw(self, keys: Key[Array, " seeds"], policies: AbstractPolicy, n: int) -> tuple[Transitions, Transitions]:
+    def draw(self, keys: Key[Array, " seeds"], policies: Policy, n: int) -> tuple[Transitions, Transitions]:
+        """Draw `n` independent samples from d_pi; return them and every step that was walked to reach them."""
         return _draw(keys, self.mdp, policies, n)
 
-    def evaluate(
-        self, keys: Key[Array, " seeds"], policies: AbstractPolicy, episodes: int
-    ) -> Float[Array, "seeds episodes"]:
+    def evaluate(self, keys: Key[Array, " seeds"], policies: Policy, episodes: int) -> Float[Array, "seeds episodes"]:
+        """Return the returns of the deterministic policies."""
         return _evaluate(keys, self.mdp, policies, episodes)

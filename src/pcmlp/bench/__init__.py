@@ -1,18 +1,19 @@
-"""`pcmlp bench`: what one paper round costs, against the machine's own matrix-product peak, and where the time goes.
+"""`pcmlp bench`: the cost of one paper round against the machine's own matrix-product peak, and where the time goes.
 
 A *paper round* is 100 steps of SGD on the model and 40 TRPO updates of 4,000 imagined steps each on mountain-car, with
-the paper's networks: [500, 500] for the model and for phi, 32 x 32 for the policy, 64 x 64 for its values. It is worth
+the paper's networks: [500, 500] for the model and for phi, 32 x 32 for the policy, 64 x 64 for its values. It counts as
 3.2e11 FLOP by definition, whatever the code really does, so that
 
     share_of_peak = 3.2e11 / round_s / peak_flop_per_s
 
 compares any two versions of the code on any machine. Both are medians over the same minute, rounds and peaks in turn.
-Compiling is never part of a time, but of `time_to_solved_s`, the wall time of a whole `pcmlp train`.
+Compiling is part of no time except `time_to_solved_s`, the wall time of a whole `pcmlp train`.
 """
 
 import json
 import os
 import statistics
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +21,57 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-from pcmlp.bench.clock import matrix_product, peak_memory_mb, processor, time_of, times_of
-from pcmlp.bench.host import host_config, host_seconds
-from pcmlp.bench.mppi import floor_ms, mppi_ms
-from pcmlp.bench.pets import pets_plan_s
-from pcmlp.bench.rounds import paper_round, phase_seconds, round_of, stages
-from pcmlp.bench.sizes import Sizes
-from pcmlp.bench.solved import time_to_solved
+from pcmlp.bench.clock import matrix_product, peak_memory_mb, processor, time_call, time_calls
+from pcmlp.bench.plans import Plans, floor_ms, mppi_ms, pets_plan_s
+from pcmlp.bench.rounds import compile_round, paper_round, phase_seconds, prepare_stages
+from pcmlp.bench.whole import host_config, host_seconds, time_to_solved
+from pcmlp.models import Probabilistic
+from pcmlp.planners import CEM
 from pcmlp.runs.summary import device, versions
-from pcmlp.types import ConfigError
+from pcmlp.settings import ConfigError
 
 _ROUND_FLOP = 3.2e11
+# 525,000 steps of a net: what mbrl-lib's PETS takes for a plan.
+_PETS_SEARCH = CEM(
+    num_plans=350,
+    plan_length=15,
+    iterations=5,
+    elites=35,
+    noise_std=0.5,
+    correlation=0.0,
+    particles=20,
+    truncated=True,
+    smoothing=0.1,
+)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large the measured parts are; the defaults are what the promised numbers mean."""
+
+    net: tuple[int, ...] = (500, 500)  # model and phi
+    samples: int = 2_000  # real steps the model is trained on
+    model_steps: int = 100
+    updates: int = 40
+    streams: int = 80
+    length: int = 50
+    seeds: tuple[int, ...] | None = None  # besides 1; None: 2, 4 on a CPU, 4, 16, 64 elsewhere
+    squares: tuple[int, ...] | None = None  # of the products that show the peak; None: by the device
+    small: Plans = (200, 30, (64, 64))  # of MPPI
+    large: Plans = (1_000, 30, (500, 500))
+    pets_search: CEM = _PETS_SEARCH
+    pets_model: Probabilistic = field(default_factory=Probabilistic)
+    fourier: int = 20  # features of MPPI's bonus
+    repeats: int = 5  # of a round
+    seconds: float = 2.0  # to go on repeating anything shorter
+    solve: bool = True  # time whole runs as well
+    host: str = ""  # a task with a simulator, to see where an iteration's time goes; empty: not asked
+    host_seeds: int = 4
+    host_settings: tuple[str, ...] = ()
 
 
 def main(out: Path | None, sizes: Sizes = Sizes()) -> int:  # noqa: B008 (frozen)
+    """Measure, show, and write the numbers if asked."""
     if out is not None and not out.parent.is_dir():
         raise ConfigError(f"out={out}: there is no folder {out.parent}; make it, or give another")
     result = measure(sizes)
@@ -44,7 +82,8 @@ def main(out: Path | None, sizes: Sizes = Sizes()) -> int:  # noqa: B008 (frozen
 
 
 def measure(sizes: Sizes) -> dict[str, Any]:
-    busy = os.getloadavg()[0]
+    """Return all measured numbers."""
+    load = os.getloadavg()[0]
     hosted = host_config(sizes.host, sizes.host_seeds, sizes.host_settings) if sizes.host else None
     solved = time_to_solved() if sizes.solve else None  # first: its own process needs a GPU's memory for itself
     host = host_seconds(hosted) if hosted else None
@@ -52,22 +91,23 @@ def measure(sizes: Sizes) -> dict[str, Any]:
     seeds = ((2, 4) if cpu else (4, 16, 64)) if sizes.seeds is None else sizes.seeds
     squares = sizes.squares or ((1024, 2048) if cpu else (4096, 8192))
 
-    algo = paper_round(sizes)
-    one = stages(algo, 1)
+    algo = paper_round(sizes.net, sizes.samples, sizes.model_steps, sizes.updates, sizes.streams, sizes.length)
+    one = prepare_stages(algo, 1)
     # In turn: what neighbours on a shared machine take, they take from both.
-    peak, round_of_one = matrix_product(squares, sizes.seconds / 2), round_of(algo, *one)
-    time_of(round_of_one)  # compiles
+    peak, round_of_one = matrix_product(squares, sizes.seconds / 2), compile_round(algo, *one)
+    time_call(round_of_one)  # compiles
     rounds: dict[int, list[float]] = {1: []}
     peaks = [peak()]
     for _ in range(sizes.repeats):
-        rounds[1].append(time_of(round_of_one))
+        rounds[1].append(time_call(round_of_one))
         peaks.append(peak())
     memory = peak_memory_mb()  # before there are more seeds
     phases = phase_seconds(algo, *one, sizes.seconds)
     mppi_small, mppi_large = (mppi_ms(case, sizes.fourier, sizes.seconds) for case in (sizes.small, sizes.large))
     floor = floor_ms(sizes.large, sizes.seconds)
-    pets = pets_plan_s(sizes.pets, sizes.seconds)
-    rounds |= {n: times_of(round_of(algo, *stages(algo, n)), repeats=sizes.repeats) for n in seeds}
+    pets = pets_plan_s(sizes.pets_search, sizes.pets_model, sizes.seconds)
+    for n in seeds:
+        rounds[n] = time_calls(compile_round(algo, *prepare_stages(algo, n)), repeats=sizes.repeats)
 
     round_s, peak_flop_per_s = statistics.median(rounds[1]), statistics.median(peaks)
     return {
@@ -86,7 +126,7 @@ def measure(sizes: Sizes) -> dict[str, Any]:
         "time_to_solved_s": solved,
         "host": host,
         "peak_memory_mb": memory,
-        "load_before": busy,  # programs that others were running: with any, times are too long
+        "load_before": load,  # programs that others were running: with any, times are too long
         "device": device(),
         "processor": processor(),
         "versions": versions(),
@@ -94,6 +134,7 @@ def measure(sizes: Sizes) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> None:
+    """Print the numbers as a table."""
     table = Table("what", "value", title=f"pcmlp bench on {result['device']}")
     table.add_row("one paper round", f"{result['round_s']:.3f} s")
     table.add_row("share of the matrix-product peak", f"{result['share_of_peak']:.1%}")
@@ -117,6 +158,3 @@ def show(result: dict[str, Any]) -> None:
         table.add_row("  share of what is around physics and policy", f"{host['share_around']:.1%}")
     table.add_row("peak memory, one seed", f"{result['peak_memory_mb']:.0f} MB")
     Console().print(table)
-
-
-__all__ = ["Sizes", "main", "measure"]

@@ -1,4 +1,4 @@
-"""The clock, and what there is to know of the machine."""
+"""The clock of the benchmark, and facts about the machine."""
 
 import platform
 import resource
@@ -15,44 +15,50 @@ import jax.numpy as jnp
 import jax.random as jr
 
 
-def compiled(function: Callable, *args: Any) -> Callable[[], Any]:
-    """The call function(*args), compiled once; only arrays are handed over, so a call costs no more than it must."""
+def compile_call(function: Callable, *args: Any) -> Callable[[], Any]:
+    """Return the call function(*args), compiled once; only arrays are passed, so that a call costs no more."""
     arrays, rest = eqx.partition(args, eqx.is_array)
     program = jax.jit(lambda arrays: eqx.filter(function(*eqx.combine(arrays, rest)), eqx.is_array))
     return lambda: program(arrays)
 
 
-def time_of(call: Callable[[], Any]) -> float:
+def time_call(call: Callable[[], Any]) -> float:
+    """Return the seconds of one call."""
     begun = time.perf_counter()
     jax.block_until_ready(call())
     return time.perf_counter() - begun
 
 
-def times_of(call: Callable[[], Any], *, repeats: int = 3, seconds: float = 0.0) -> list[float]:
-    """At least `repeats` times of `call`, for at least `seconds`, after one that compiles."""
-    time_of(call)
+def time_calls(call: Callable[[], Any], *, repeats: int = 3, seconds: float = 0.0) -> list[float]:
+    """Time at least `repeats` calls, for at least `seconds`, after one that compiles."""
+    time_call(call)
     times: list[float] = []
     while len(times) < repeats or sum(times) < seconds:
-        times.append(time_of(call))
+        times.append(time_call(call))
     return times
 
 
-def matrix_product(squares: tuple[int, ...], seconds: float) -> Callable[[], float]:
-    """Measures the FLOP/s of float32 products at JAX's default precision, of the size that goes fastest.
+def median_time(call: Callable[[], Any], seconds: float) -> float:
+    """Return the median seconds of a call."""
+    return statistics.median(time_calls(call, seconds=seconds))
 
-    What the machine keeps up, in the median as a round's time is: a cloud machine does half as much again for a moment.
+
+def matrix_product(squares: tuple[int, ...], seconds: float) -> Callable[[], float]:
+    """Return a function that measures the FLOP/s of float32 products at JAX's default precision, of the fastest size.
+
+    It takes the median, as for a round: a cloud machine does half as much again for a moment.
     """
-    products = [compiled(jnp.matmul, *jr.normal(jr.key(0), (2, n, n))) for n in squares]
+    products = [compile_call(jnp.matmul, *jr.normal(jr.key(0), (2, n, n))) for n in squares]
 
     def peak() -> float:
-        times = [statistics.median(times_of(product, seconds=seconds)) for product in products]
+        times = [median_time(product, seconds) for product in products]
         return max(2.0 * n**3 / t for n, t in zip(squares, times, strict=True))
 
     return peak
 
 
 def peak_memory_mb() -> float:
-    """The most this process has held so far: on the device if that has a memory of its own."""
+    """Return the most memory this process has held so far: on the device if that has its own."""
     stats = jax.devices()[0].memory_stats()
     if stats is not None:
         return stats["peak_bytes_in_use"] / 1e6
@@ -61,6 +67,7 @@ def peak_memory_mb() -> float:
 
 
 def processor() -> str:
+    """Return the name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

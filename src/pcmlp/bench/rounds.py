@@ -1,6 +1,5 @@
-"""One paper round, put together as `deep.improve` does it, and each of its phases alone."""
+"""One paper round, put together as `algorithms.deep.improve` does it, and each of its phases alone."""
 
-import statistics
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,80 +9,90 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-from pcmlp.bench.clock import compiled, times_of
-from pcmlp.bench.sizes import Sizes
-from pcmlp.bonus import EllipticalBonus, elliptical_bonus, second_moment
-from pcmlp.deep import Deep, DeepLearner, imagination, imagined_starts, one_round, over_seeds
-from pcmlp.features import DrawRandomNetwork
-from pcmlp.imagine import no_bonus, widened
-from pcmlp.models import DrawNeural, Fitting, Neural
-from pcmlp.planners import TRPO
-from pcmlp.planners.trpo import ActorCritic, advantages
-from pcmlp.replay import Replay
+from pcmlp.algorithms.deep import Deep, DeepLearner, imagination, imagined_starts
+from pcmlp.bench.clock import compile_call, median_time
+from pcmlp.bonus import CappedBonus, second_moment
+from pcmlp.features import RandomNetwork
+from pcmlp.imagine import expand_range
+from pcmlp.models import Neural
+from pcmlp.planners import TRPO, ActorCritic
+from pcmlp.planners.trpo import advantages
+from pcmlp.replay import Replay, Transitions
 from pcmlp.rollout import walk
+from pcmlp.spaces import Range
 from pcmlp.tasks.classic import MountainCar
-from pcmlp.types import Box, Transitions
+from pcmlp.trees import as_inputs, over_seeds, take
+from pcmlp.types import MDP, FittedBonus, FittedModel, Metrics, Policy, World
 
 
-def paper_round(sizes: Sizes) -> Deep:
-    world = MountainCar().build().world
-    states, actions = world.states, world.actions
-    assert isinstance(states, Box)
-    assert isinstance(actions, Box)
+def mountain_car() -> World:
+    """Return the world of the round."""
+    return MountainCar().build().world
+
+
+def paper_round(net: tuple[int, ...], samples: int, model_steps: int, updates: int, streams: int, length: int) -> Deep:
+    """Return the algorithm of the round."""
     return Deep(
-        world=world,
-        features=DrawRandomNetwork.of(states, actions, sizes=sizes.net),
-        model=DrawNeural(states.size, actions.size, sizes.net, Fitting(steps=sizes.model_steps)),
-        planner=TRPO(states, actions, updates=sizes.updates, streams=sizes.streams, length=sizes.length),
-        num_iterations=1,
-        samples_per_policy=sizes.samples,
+        features=RandomNetwork(sizes=net),
+        model=Neural(sizes=net, steps=model_steps),
+        planner=TRPO(updates=updates, streams=streams, length=length),
+        samples_per_policy=samples,
     )
 
 
 class Stage(eqx.Module):
-    """What a round begins with."""
+    """The inputs of a round."""
 
-    model: Neural
-    policy: ActorCritic
-    bonus: EllipticalBonus
+    model: FittedModel
+    policy: Policy
+    bonus: FittedBonus
     replay: Replay
-    seen: Box
+    seen: Range
     starts: Float[Array, "*seeds n s"]
 
+    def imagined(self, algo: Deep, mdp: MDP, explores: bool) -> MDP:
+        """Return the MDP to plan in."""
+        return imagination(algo, mdp, self.bonus, self.seen, self.starts, self.model, jnp.array(explores))
 
-def stage_of(key: Key[Array, ""], algo: Deep, learner: DeepLearner, samples: Transitions) -> Stage:
-    """The first stage of a run, lines 6 to 10 of Algorithm 2."""
-    covariance = learner.covariance + second_moment(learner.features, samples)
-    bonus = elliptical_bonus(learner.features, covariance, algo.bonus_scale, algo.world.mdp.horizon)
+
+def prepare_stage(key: Key[Array, ""], algo: Deep, mdp: MDP, learner: DeepLearner, samples: Transitions) -> Stage:
+    """Run lines 6 to 8 of Algorithm 2 in the first iteration of one seed."""
+    covariance = learner.covariance.add(second_moment(learner.features, samples)).matrix
     replay = learner.replay.add(samples)
-    starts = imagined_starts(key, algo, replay)
-    assert isinstance(learner.model, Neural)
-    assert isinstance(learner.policy, ActorCritic)
-    return Stage(learner.model, learner.policy, bonus, replay, widened(learner.seen, samples), starts)
+    bonus = algo.bonus.update(key, learner.bonus, learner.features, covariance, replay)
+    starts = imagined_starts(key, algo, mdp, replay)
+    return Stage(learner.model, learner.policy, bonus, replay, expand_range(learner.seen, samples), starts)
 
 
-def stages(algo: Deep, seeds: int) -> tuple[Key[Array, " seeds"], Stage]:
-    keys = jr.split(jr.key(0), seeds)
-    learner = algo.start(keys)
-    samples, _ = algo.world.collect(keys, learner.policy, algo.samples_per_policy)
-    prepare = eqx.filter_vmap(stage_of, in_axes=(0, None, eqx.if_array(0), eqx.if_array(0)))
-    return keys, eqx.filter_jit(prepare)(keys, algo, learner, samples)
+def prepare_stages(algo: Deep, seeds: int) -> tuple[Key[Array, " seeds"], Stage]:
+    """Return what the rounds of several seeds begin with."""
+    keys, world = jr.split(jr.key(0), seeds), mountain_car()
+    learner = algo.start(keys, world.mdp, 1)
+    samples, _ = world.collect(keys, learner.policy, algo.samples_per_policy)
+    prepare = eqx.filter_vmap(prepare_stage, in_axes=(0, None, None, eqx.if_array(0), eqx.if_array(0)))
+    return keys, eqx.filter_jit(prepare)(keys, as_inputs(algo), world.mdp, learner, samples)
 
 
-def round_of(algo: Deep, keys: Key[Array, " seeds"], stage: Stage) -> Callable[[], Any]:
-    """A round of all seeds, to be called."""
+def one_round(key: Key[Array, ""], algo: Deep, mdp: MDP, stage: Stage) -> tuple[FittedModel, Policy, Metrics]:
+    """Train the model and plan once, as each round of `improve` does."""
+    fit_key, plan_key = jr.split(key)
+    model, fitted = algo.model.train(fit_key, mdp, stage.model, stage.replay)
+    trained = eqx.tree_at(lambda s: s.model, stage, model)
+    policy, planned = algo.planner.plan(plan_key, trained.imagined(algo, mdp, True), stage.policy)
+    return model, policy, {**fitted, **planned}
 
-    def run(keys: Key[Array, " seeds"], algo: Deep, stage: Stage):
-        def of_a_seed(key: Key[Array, ""], stage: Stage):
-            return one_round(key, algo, stage.model, stage.policy, stage.replay, stage.bonus, stage.seen, stage.starts)
 
-        return over_seeds(of_a_seed, keys, stage)
+def compile_round(algo: Deep, keys: Key[Array, " seeds"], stage: Stage) -> Callable[[], Any]:
+    """Return a round of all seeds, to be called."""
 
-    return compiled(run, keys, algo, stage)
+    def run(keys: Key[Array, " seeds"], algo: Deep, mdp: MDP, stage: Stage) -> Any:
+        return over_seeds(lambda key, stage: one_round(key, algo, mdp, stage), keys, stage)
+
+    return compile_call(run, keys, as_inputs(algo), mountain_car().mdp, stage)
 
 
 class Rows(NamedTuple):
-    """An update's imagined steps as the planner's own parts take them."""
+    """The imagined steps of an update as the planner's own parts take them."""
 
     state: Float[Array, "n s"]
     action: Float[Array, "n a"]
@@ -94,48 +103,50 @@ class Rows(NamedTuple):
 
 
 def phase_seconds(algo: Deep, keys: Key[Array, " seeds"], stage: Stage, seconds: float) -> dict[str, float]:
-    """Each phase compiled and timed alone, times how often a round has it. Together they need not be a round: one
-    program of all of them saves what lies between."""
-    stage = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, stage)
-    key, planner, policy = keys[0], algo.planner, stage.policy
+    """Time each phase alone and multiply by how often a round has it. Together they need not be a round: one program of
+    all of them saves what lies between."""
+    key, stage, algo, real = keys[0], take(stage, 0), as_inputs(algo), mountain_car().mdp
+    planner, policy, bonus = algo.planner, stage.policy, CappedBonus(stage.bonus, algo.bonus_scale, real.horizon)
     assert isinstance(planner, TRPO)
-    mdp = imagination(algo, stage.model, no_bonus, stage.seen, stage.starts)
-    places = eqx.filter_jit(planner.places)(key, mdp, policy)
+    assert isinstance(policy, ActorCritic)
+    mdp = stage.imagined(algo, real, False)
+    places = eqx.filter_jit(planner.start_streams)(key, mdp, policy)
 
-    def imagined(key, mdp, policy, places):
+    def imagine_steps(key, mdp, policy, places):
         run = jax.vmap(lambda k, place: walk(k, mdp, policy, place, planner.length))
         return run(jr.split(key, planner.streams), places)[1]
 
-    def judged(policy, steps):
-        value = jax.vmap(jax.vmap(lambda s: policy.critic(policy.units(s))[0]))
+    def judge_steps(policy, steps):
+        value = jax.vmap(jax.vmap(policy.value))
         baseline = value(steps.state)
         gain = jax.vmap(lambda t, v, w: advantages(t, v, w, planner.discount, planner.trace))
         return gain(steps, baseline, value(steps.next_state)), baseline
 
-    rollout = compiled(imagined, key, mdp, policy, places)
+    rollout = compile_call(imagine_steps, key, mdp, policy, places)
     steps = rollout()
-    advantage = compiled(judged, policy, steps)
-    rows = eqx.filter_jit(rows_of)(policy, steps, *advantage())
+    advantage = compile_call(judge_steps, policy, steps)
+    rows = eqx.filter_jit(as_rows)(policy, steps, *advantage())
     calls = {
         "rollout": rollout,
-        "bonus": compiled(lambda bonus, rows: jax.vmap(bonus)(rows.state, rows.action), stage.bonus, rows),
+        "bonus": compile_call(lambda bonus, rows: jax.vmap(bonus)(rows.state, rows.action), bonus, rows),
         "advantages": advantage,
-        "TRPO step": compiled(planner.natural_step, policy.actor, rows.x, rows.u, rows.weight),
-        "value fit": compiled(planner.fit_value, key, policy, rows.x, rows.target),
-        "model fit": compiled(lambda k, stage: stage.model.train(k, stage.replay), key, stage),
+        "TRPO step": compile_call(planner.natural_step, policy.actor, rows.x, rows.u, rows.weight),
+        "value fit": compile_call(planner.fit_value, key, policy, rows.x, rows.target),
+        "model fit": compile_call(lambda k, s: algo.model.train(k, real, s.model, s.replay), key, stage),
     }
     counts = dict.fromkeys(calls, planner.updates) | {"model fit": 1}
-    return {n: counts[n] * statistics.median(times_of(call, seconds=seconds)) for n, call in calls.items()}
+    return {name: counts[name] * median_time(call, seconds) for name, call in calls.items()}
 
 
-def rows_of(policy: ActorCritic, steps: Transitions, gains: Array, baseline: Array) -> Rows:
+def as_rows(policy: ActorCritic, steps: Transitions, gains: Array, baseline: Array) -> Rows:
+    """Return the steps of an update in the units of the networks."""
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), steps)
     gain = gains.reshape(-1)
     return Rows(
         state=flat.state,
         action=flat.action,
         x=jax.vmap(policy.units)(flat.state),
-        u=jax.vmap(policy.actions.where)(flat.action),
+        u=jax.vmap(policy.actions.to_unit)(flat.action),
         weight=(gain - jnp.mean(gain)) / jnp.std(gain),
         target=gain + baseline.reshape(-1),
     )

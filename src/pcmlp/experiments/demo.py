@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from pcmlp.report.curves import plot_comparison
-from pcmlp.report.html import report
-from pcmlp.report.pictures import draw
+from pcmlp.report.figures import draw
+from pcmlp.report.page import report
 from pcmlp.report.reading import Run, load
 from pcmlp.report.words import final_return, headline, median_steps
 from pcmlp.runs.cache import prepare

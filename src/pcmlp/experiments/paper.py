@@ -8,7 +8,8 @@ from pcmlp.experiments.engines import Engine, local
 from pcmlp.experiments.experiment import check, conduct, known_runs
 from pcmlp.experiments.job import Job
 from pcmlp.experiments.scales import SCALES
-from pcmlp.report.html import read_runs, report
+from pcmlp.report.page import report
+from pcmlp.report.reading import read_runs
 from pcmlp.runs.parse import known
 from pcmlp.types import ConfigError
 

@@ -48,7 +48,7 @@ def tables(done: Done) -> Tables:
                 "iterations": len(curve.mean),
                 "peak": float(f"{curve.mean.max():.4g}"),
                 "last": float(f"{curve.mean[-1]:.4g}"),
-                "fall": round(curve.below_peak(), 2),
+                "fall": round(curve.fold_below_peak(), 2),
             }
             for job, curve in curves.items()
             if curve

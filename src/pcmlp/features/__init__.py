@@ -1,24 +1,38 @@
-"""Feature maps phi(s, a) with norm at most 1 over a task's states, scaled by one constant and never point by point."""
+"""Feature maps: ways to draw phi(s, a), with norm at most 1 over a task's states and scaled by one constant."""
 
-from pcmlp.features.checks import check_norm, feature_dim
-from pcmlp.features.chosen import Chosen, DrawChosen, chosen_box
-from pcmlp.features.fourier import DrawFourier, Fourier, median_bandwidth
-from pcmlp.features.one_hot import OneHot, Table
-from pcmlp.features.polynomial import Polynomial
-from pcmlp.features.random_network import DrawRandomNetwork, RandomNetwork
+from pcmlp.features.checks import check_draw, check_norm, feature_dim
+from pcmlp.features.fourier import Fourier, FourierFeatures
+from pcmlp.features.given import NoFeatures, TaskFeatures
+from pcmlp.features.one_hot import OneHot, OneHotFeatures, TableFeatures
+from pcmlp.features.polynomial import Polynomial, PolynomialFeatures
+from pcmlp.features.random_network import NetworkFeatures, RandomNetwork
+from pcmlp.features.subset import SubsetFeatures
+from pcmlp.types import FeatureMap
+
+FEATURES: dict[str, type[FeatureMap]] = {
+    "random-network": RandomNetwork,
+    "fourier": Fourier,
+    "polynomial": Polynomial,
+    "one-hot": OneHot,
+    "task": TaskFeatures,
+    "none": NoFeatures,
+}
 
 __all__ = [
-    "Chosen",
-    "DrawChosen",
-    "DrawFourier",
-    "DrawRandomNetwork",
+    "FEATURES",
     "Fourier",
+    "FourierFeatures",
+    "NetworkFeatures",
+    "NoFeatures",
     "OneHot",
+    "OneHotFeatures",
     "Polynomial",
+    "PolynomialFeatures",
     "RandomNetwork",
-    "Table",
+    "SubsetFeatures",
+    "TableFeatures",
+    "TaskFeatures",
+    "check_draw",
     "check_norm",
-    "chosen_box",
     "feature_dim",
-    "median_bandwidth",
 ]

@@ -1,27 +1,41 @@
-"""The one assumption on phi, checked before anything is compiled: |phi(s, a)| <= 1 over the task's states.
+"""The one assumption about phi, checked before anything is compiled: |phi(s, a)| <= 1 over the task's states.
 
 paper: everywhere / here: on the task's box, which Gaussian noise can leave by a little.
 """
 
 import itertools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from pcmlp.features.one_hot import OneHot, Table
-from pcmlp.types import Box, ConfigError, Features, Finite, Space
+from pcmlp.features.one_hot import OneHotFeatures, TableFeatures
+from pcmlp.replay import Transitions
+from pcmlp.settings import ConfigError, SettingError
+from pcmlp.spaces import Box, Finite, Space
+from pcmlp.types import MDP, FeatureMap, Features
 
 _CORNERS = 12  # boxes of more dimensions have too many corners to list
 
 
-def feature_dim(features: Features, states: Space, actions: Space) -> int:
-    key = jr.key(0)
+def check_draw(feature_map: FeatureMap, mdp: MDP) -> None:
+    """Raise unless the features can be drawn for the MDP; nothing is compiled for it."""
+    example = Transitions.example(mdp.states, mdp.actions)
+    try:
+        eqx.filter_eval_shape(feature_map.draw, jr.key(0), mdp, example)
+    except SettingError as error:
+        raise error.under("features.") from None
+
+
+def feature_dim(features: Features, mdp: MDP) -> int:
+    """Return d, or raise if the features do not fit the MDP's states and actions."""
+    key, states, actions = jr.key(0), mdp.states, mdp.actions
     sizes = f"states of size {states.size} and actions of size {actions.size}"
     # JAX reads past the end of a table without an error.
-    if isinstance(features, OneHot | Table) and features.sizes != (states.size, actions.size):
+    if isinstance(features, OneHotFeatures | TableFeatures) and features.sizes != (states.size, actions.size):
         raise ConfigError(
             f"features do not take {sizes}: they are a table of {features.sizes[0]} x {features.sizes[1]}"
         )
@@ -35,7 +49,7 @@ def feature_dim(features: Features, states: Space, actions: Space) -> int:
 
 
 def largest_norm(features: Features, states: Space, actions: Space) -> Float[Array, ""]:
-    """Over every pair of a finite MDP; over random points and corners of boxes."""
+    """Return the largest norm over every pair of a finite MDP, or over random points and corners of boxes."""
     if isinstance(states, Finite) and isinstance(actions, Finite):
         pairs = [jnp.array(x) for x in zip(*itertools.product(range(states.size), range(actions.size)), strict=True)]
     else:
@@ -53,9 +67,10 @@ def largest_norm(features: Features, states: Space, actions: Space) -> Float[Arr
     return jnp.max(jnp.linalg.norm(jax.vmap(features)(*pairs), axis=1))
 
 
-def check_norm(features: Features, states: Space, actions: Space) -> None:
-    feature_dim(features, states, actions)
-    norm = float(largest_norm(features, states, actions))
+def check_norm(features: Features, mdp: MDP) -> None:
+    """Raise if |phi| exceeds 1 at a state of the task."""
+    feature_dim(features, mdp)
+    norm = float(largest_norm(features, mdp.states, mdp.actions))
     if not norm <= 1 + 1e-4:
         raise ConfigError(
             f"features have norm {norm:.4g} at a state of the task, the bonus needs at most 1: "

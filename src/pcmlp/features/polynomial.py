@@ -1,4 +1,4 @@
-"""Monomials of the state and action up to a degree, over one constant.
+"""Monomials of the state and action up to a degree.
 
     phi_j(s, a) = (1/C) prod_i ((s, a)_i / u_i)^e_ji,     sum_i e_ji <= degree
 
@@ -12,21 +12,19 @@ import math
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key
 
-from pcmlp.types import Box, ConfigError
+from pcmlp.replay import Transitions
+from pcmlp.settings import ConfigError, SettingError, setting
+from pcmlp.spaces import Box
+from pcmlp.types import MDP, FeatureMap
 
-
-def exponents(variables: int, degree: int, constant: bool) -> tuple[tuple[int, ...], ...]:
-    """Of every monomial, by total degree: choosing `total` of the variables, with repetition, is a monomial."""
-    return tuple(
-        tuple(chosen.count(i) for i in range(variables))
-        for total in range(0 if constant else 1, degree + 1)
-        for chosen in itertools.combinations_with_replacement(range(variables), total)
-    )
+_MOST = 5_000  # monomials: a covariance of more features takes long to factorise
 
 
-class Polynomial(eqx.Module):
+class PolynomialFeatures(eqx.Module):
+    """phi as scaled monomials."""
+
     units: Float[Array, " n"]  # u, a bound for each coordinate of (s, a)
     powers: tuple[tuple[int, ...], ...] = eqx.field(static=True)
     scale: float  # 1/C
@@ -34,16 +32,41 @@ class Polynomial(eqx.Module):
     @staticmethod
     def of(
         states: Box, actions: Box, *, degree: int, constant: bool = True, scale: float | None = None
-    ) -> "Polynomial":
-        if degree < 1:
-            raise ConfigError(f"features.degree={degree}: give 1 or more")
+    ) -> "PolynomialFeatures":
+        """Return the monomials of degree 1 or more, and the constant one if asked for."""
         bound = jnp.concatenate([jnp.maximum(-b.low, b.high) for b in (states, actions)])
         powers = exponents(bound.shape[0], degree, constant)
-        return Polynomial(bound, powers, 1.0 / math.sqrt(len(powers)) if scale is None else scale)
+        return PolynomialFeatures(bound, powers, 1.0 / math.sqrt(len(powers)) if scale is None else scale)
 
     def __call__(self, state: Float[Array, " s"], action: Float[Array, " a"]) -> Float[Array, " d"]:
+        """Return phi of one pair."""
         x = jnp.concatenate([state, action]) / self.units
         degree = max(max(p) for p in self.powers)
         ladder = jnp.stack([x**k for k in range(degree + 1)])  # [degree + 1, n]
         chosen = ladder[np.array(self.powers), np.arange(x.shape[0])]  # [d, n]
         return self.scale * jnp.prod(chosen, axis=1)
+
+
+class Polynomial(FeatureMap):
+    """Monomials of the state and action up to a degree."""
+
+    degree: int = setting(2, "largest total degree", least=1)
+    scale: float | None = setting(None, "1/C; none: one over the square root of the number of monomials", above=0)
+
+    def draw(self, key: Key[Array, ""], mdp: MDP, samples: Transitions) -> PolynomialFeatures:
+        """Return the monomials of the MDP's states and actions."""
+        if not (isinstance(mdp.states, Box) and isinstance(mdp.actions, Box)):
+            raise ConfigError("features.name=polynomial: needs states and actions that are vectors; give one-hot")
+        count = math.comb(mdp.states.size + mdp.actions.size + self.degree, self.degree)
+        if count > _MOST:
+            raise SettingError("degree", self.degree, f"{count} monomials; give a lower degree")
+        return PolynomialFeatures.of(mdp.states, mdp.actions, degree=self.degree, scale=self.scale)
+
+
+def exponents(variables: int, degree: int, constant: bool) -> tuple[tuple[int, ...], ...]:
+    """Return the exponents of every monomial, by total degree."""
+    return tuple(
+        tuple(chosen.count(i) for i in range(variables))
+        for total in range(0 if constant else 1, degree + 1)
+        for chosen in itertools.combinations_with_replacement(range(variables), total)
+    )

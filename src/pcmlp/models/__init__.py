@@ -1,28 +1,37 @@
 """Classes P of transitions and how each is fitted (Algorithm 1, line 7; Algorithm 2, line 9)."""
 
-from pcmlp.models.ensemble import DrawNeural, Ensemble
-from pcmlp.models.known import DrawKnown, Known
-from pcmlp.models.knr import KNR
+from pcmlp.models.given import TaskModel
+from pcmlp.models.known import Known
+from pcmlp.models.knr import KNR, KNRTransition
 from pcmlp.models.linear_mdp import LinearMDP
-from pcmlp.models.neural import Fitting, Neural
-from pcmlp.models.outcome import DrawWithOutcome
-from pcmlp.models.probabilistic import DrawProbabilistic, Probabilistic
+from pcmlp.models.neural import Neural, NeuralEnsemble, NeuralModel
+from pcmlp.models.outcome import OutcomeNet
+from pcmlp.models.probabilistic import Probabilistic
 from pcmlp.models.tabular import Tabular
-from pcmlp.models.thompson import DrawThompson, Thompson
+from pcmlp.models.thompson import Thompson
+from pcmlp.types import Model
+
+MODELS: dict[str, type[Model]] = {
+    "neural": Neural,
+    "probabilistic": Probabilistic,
+    "thompson": Thompson,
+    "world": Known,
+    "task": TaskModel,
+    "knr": KNR,
+}
 
 __all__ = [
     "KNR",
-    "DrawKnown",
-    "DrawNeural",
-    "DrawProbabilistic",
-    "DrawThompson",
-    "DrawWithOutcome",
-    "Ensemble",
-    "Fitting",
+    "MODELS",
+    "KNRTransition",
     "Known",
     "LinearMDP",
     "Neural",
+    "NeuralEnsemble",
+    "NeuralModel",
+    "OutcomeNet",
     "Probabilistic",
     "Tabular",
+    "TaskModel",
     "Thompson",
 ]

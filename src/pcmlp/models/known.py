@@ -1,34 +1,33 @@
-"""The world's own transition in the place of a model: P = P*, and nothing to learn.
+"""The world's own transition in place of a model: P = P*, and nothing to learn.
 
-(paper: PETS-GT, section 7.1.) What a planner makes of the true dynamics is all that a better model could give it.
+(paper: PETS-GT, section 7.1.) It shows what planning alone achieves: all that a better model could add.
 """
 
 from collections.abc import Callable
 
-import equinox as eqx
 from jaxtyping import Array, Key
 
 from pcmlp.replay import Replay
-from pcmlp.types import AbstractModel, Action, Metrics, State, Transitions
+from pcmlp.types import MDP, Action, FittedModel, Metrics, Model, State
 
 
-class Known(AbstractModel):
+class KnownTransition(FittedModel):
+    """P* as a model."""
+
     transition: Callable
 
     def __call__(self, key: Key[Array, ""], state: State, action: Action) -> State:
+        """Draw the next state."""
         return self.transition(key, state, action)
 
-    def fit(self, key: Key[Array, ""], data: Transitions) -> tuple["Known", Metrics]:
-        return self, {}
 
-    def train(self, key: Key[Array, ""], replay: Replay, steps: int | None = None) -> tuple["Known", Metrics]:
-        return self, {}
+class Known(Model):
+    """The world's own transition: nothing is learned."""
 
+    def init(self, key: Key[Array, ""], mdp: MDP) -> KnownTransition:
+        """Return P*."""
+        return KnownTransition(mdp.transition)
 
-class DrawKnown(eqx.Module):
-    """key -> the transition, whatever the key."""
-
-    transition: Callable
-
-    def __call__(self, key: Key[Array, ""]) -> Known:
-        return Known(self.transition)
+    def train(self, key: Key[Array, ""], mdp: MDP, model: FittedModel, replay: Replay) -> tuple[FittedModel, Metrics]:
+        """Return the model unchanged."""
+        return model, {}

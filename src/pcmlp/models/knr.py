@@ -11,63 +11,77 @@ With known sigma the likelihood is the squared error, and W is fitted in one of 
 
 from typing import Literal
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
 from pcmlp import linalg
-from pcmlp.types import AbstractModel, ConfigError, Features, Metrics, Transitions
+from pcmlp.replay import Replay
+from pcmlp.settings import ConfigError, setting
+from pcmlp.types import MDP, Features, FittedModel, Metrics, Model
 
 _FAILURE = 0.1  # delta of the state bound B
 _BISECTIONS = 60
 
 
-class KNR(AbstractModel):
+class KNRTransition(FittedModel):
+    """s' = W phi(s, a) + N(0, sigma^2 I)."""
+
     W: Float[Array, "s d"]
     features: Features
-    sigma: float
-    radius: float  # F
-    # paper: SGD / here: any of three, by default exact least squares, which needs fewer samples
-    method: Literal["exact", "sgd", "sgd-corrected"] = eqx.field(static=True, default="exact")
-
-    @staticmethod
-    def of(
-        features: Features, size: int, dim: int, *, sigma: float, radius: float, W: Float[Array, "s d"] | None = None
-    ) -> "KNR":
-        if W is None:
-            W = jnp.zeros((size, dim))
-        if W.shape != (size, dim):
-            raise ConfigError(f"W has shape {W.shape}, the task has {size} states and phi {dim}: give [{size}, {dim}]")
-        if not float(jnp.linalg.norm(W)) <= radius * (1 + 1e-5):
-            raise ConfigError(f"model.radius={radius}: W has norm {float(jnp.linalg.norm(W)):.4g}; give at least that")
-        return KNR(W, features, sigma, radius)
+    sigma: float | Float[Array, ""]
 
     def mean(self, state: Float[Array, " s"], action: Float[Array, " a"]) -> Float[Array, " s"]:
+        """Return the expected next state."""
         return jnp.matmul(self.W, self.features(state, action), precision="highest")
 
     def __call__(
         self, key: Key[Array, ""], state: Float[Array, " s"], action: Float[Array, " a"]
     ) -> Float[Array, " s"]:
+        """Draw the next state."""
         return self.mean(state, action) + self.sigma * jr.normal(key, state.shape)
 
-    def fit(self, key: Key[Array, ""], data: Transitions) -> tuple["KNR", Metrics]:
-        phi = jnp.where(data.valid[:, None], jax.vmap(self.features)(data.state, data.action), 0.0)
+
+class KNR(Model):
+    """Regulators of the task's features with |W|_F <= F, fitted by least squares or SGD."""
+
+    # paper: SGD / here: any of three, by default exact least squares, which needs fewer samples
+    method: Literal["exact", "sgd", "sgd-corrected"] = setting("exact", "how W is fitted")
+    radius: float | None = setting(None, "F; none: the task's own", above=0)
+    # What the problem says about the class (`PCMLP.bind`).
+    features: Features | None = None
+    sigma: float = 0.0
+
+    def init(self, key: Key[Array, ""], mdp: MDP) -> KNRTransition:
+        """Return the model W = 0."""
+        features = self._features()
+        example = jax.eval_shape(lambda: features(mdp.states.sample(key), mdp.actions.sample(key)))
+        return KNRTransition(jnp.zeros((mdp.states.size, example.shape[0])), features, self.sigma)
+
+    def train(self, key: Key[Array, ""], mdp: MDP, model: FittedModel, replay: Replay) -> tuple[KNRTransition, Metrics]:
+        """Fit W to all rows of the replay, whatever was fitted before."""
+        features, radius, data = self._features(), self.radius, replay.data
+        assert radius is not None
+        phi = jnp.where(data.valid[:, None], jax.vmap(features)(data.state, data.action), 0.0)
         target = jnp.where(data.valid[:, None], data.next_state, 0.0)
-        if self.method != "exact":
-            W = averaged_sgd(
-                key, phi, target, data.valid, self.sigma, self.radius, corrected=self.method == "sgd-corrected"
-            )
+        if self.method == "exact":
+            W = constrained_least_squares(phi, target, radius)
         else:
-            W = constrained_least_squares(phi, target, self.radius)
+            corrected = self.method == "sgd-corrected"
+            W = averaged_sgd(key, phi, target, data.valid, self.sigma, radius, corrected=corrected)
         predicted = jnp.matmul(phi, W.T, precision="highest")
         error = jnp.sum((predicted - target) ** 2) / jnp.maximum(jnp.sum(data.valid, dtype=jnp.float32), 1.0)
-        return eqx.tree_at(lambda m: m.W, self, W), {"model_loss": error}
+        return KNRTransition(W, features, self.sigma), {"model_loss": error}
+
+    def _features(self) -> Features:
+        if self.features is None:
+            raise ConfigError("model.name=knr: needs a task that is a regulator; choose knr-lds or knr-poly")
+        return self.features
 
 
 def project(W: Float[Array, "s d"], radius: float) -> Float[Array, "s d"]:
-    """Onto the ball |W|_F <= F.
+    """Project W onto the ball |W|_F <= F.
 
     paper: the appendix writes |W|_2, section 3 defines the class by |W|_F / here: Frobenius, as the class is defined.
     """
@@ -75,9 +89,9 @@ def project(W: Float[Array, "s d"], radius: float) -> Float[Array, "s d"]:
 
 
 def target_bound(
-    radius: float, sigma: float, size: int, samples: Float[Array, ""] | float, delta: float
+    radius: float, sigma: float | Float[Array, ""], size: int, samples: Float[Array, ""] | float, delta: float
 ) -> Float[Array, ""]:
-    """B with |s'_i| <= B for all M samples with probability 1 - delta/2: `theory.state_bound` at half of delta.
+    """Return B with |s'_i| <= B for all M samples with probability 1 - delta/2: `theory.state_bound` at delta/2.
 
     paper: sigma sqrt(d_s ln(2 d_s M / delta)) / here: sqrt(2 ...), as the Gaussian tail exp(-t^2 / 2 sigma^2) needs.
     """
@@ -90,14 +104,14 @@ def averaged_sgd(
     phi: Float[Array, "n d"],
     target: Float[Array, "n s"],
     valid: Array,
-    sigma: float,
+    sigma: float | Float[Array, ""],
     radius: float,
     *,
     corrected: bool = False,
 ) -> Float[Array, "s d"]:
-    """One projected step for each valid row, in random order; the average of the iterates before each step.
+    """Take one projected step for each valid row, in random order; return the average of the iterates before each step.
 
-    paper: the step has F^2 in it, with which the lemma is false for F far from 1 / here: that, or F if `corrected`.
+    paper: the step has a factor F^2, with which the lemma is false for F far from 1 / here: that, or F if `corrected`.
     """
     samples = jnp.maximum(jnp.sum(valid, dtype=jnp.float32), 1.0)
     bound = target_bound(radius, sigma, target.shape[1], samples, _FAILURE)
@@ -119,8 +133,11 @@ def averaged_sgd(
 def constrained_least_squares(
     phi: Float[Array, "n d"], target: Float[Array, "n s"], radius: float
 ) -> Float[Array, "s d"]:
-    """In the eigenbasis of sum phi phi^T, with eigenvalues e and moments z, W_j(nu) = z_j / (e_j + nu), and nu >= 0 is
-    the smallest with |W(nu)|_F <= F. Directions that the data do not have stay 0: the solution of least norm."""
+    """Return the least-squares W with |W|_F <= F.
+
+    In the eigenbasis of sum phi phi^T, with eigenvalues e and moments z, W_j(nu) = z_j / (e_j + nu), and nu >= 0 is the
+    smallest with |W(nu)|_F <= F. Directions without data stay 0: the solution of least norm.
+    """
     gram = jnp.matmul(phi.T, phi, precision="highest")
     values, vectors = linalg.eigh(gram)
     present = values > 1e-6 * jnp.maximum(values[-1], 1e-30)

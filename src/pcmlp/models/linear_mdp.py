@@ -3,49 +3,73 @@
 Fitted by exact maximum likelihood over Upsilon, which the theorem for linear MDPs assumes (paper: section 5).
 """
 
+import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from pcmlp.features.one_hot import Table
+from pcmlp.features.one_hot import TableFeatures
 from pcmlp.models.tabular import count, mean_loss
-from pcmlp.types import AbstractModel, ConfigError, Metrics, Transitions
+from pcmlp.replay import Replay
+from pcmlp.settings import ConfigError
+from pcmlp.types import MDP, FittedModel, Metrics, Model
 
-# ln 0, finite: a member that excludes what was seen loses to any that does not, and if all do the one with fewest wins.
+# A finite ln 0: a member that excludes what was seen loses to any that does not, and if all do, the one with the fewest
+# exclusions wins.
 _IMPOSSIBLE = -1e6
 
 
-class LinearMDP(AbstractModel):
-    features: Table
-    upsilon: Float[Array, "U d S"]  # the class: each of its members has mu[z, s'] for latent z
-    chosen: Int[Array, ""]
+class LinearTransition(FittedModel):
+    """One member of the class."""
 
-    @staticmethod
-    def of(features: Table, upsilon: Float[Array, "..."], chosen: int = 0) -> "LinearMDP":
-        check_class(features, upsilon)
-        return LinearMDP(features, upsilon, jnp.array(chosen, int))
+    features: TableFeatures
+    mu: Float[Array, "d S"]  # mu[z, s'] for latent z
 
     def probabilities(self) -> Float[Array, "S A S"]:
-        return jnp.matmul(self.features.phi, self.upsilon[self.chosen], precision="highest")
+        """Return the table P(s' | s, a)."""
+        return jnp.matmul(self.features.phi, self.mu, precision="highest")
 
     def __call__(self, key: Key[Array, ""], state: Int[Array, ""], action: Int[Array, ""]) -> Int[Array, ""]:
-        p = jnp.matmul(self.features(state, action), self.upsilon[self.chosen], precision="highest")
+        """Draw the next state."""
+        p = jnp.matmul(self.features(state, action), self.mu, precision="highest")
         return jr.categorical(key, jnp.log(jnp.maximum(p, 0.0)))  # a 0 may come out as -1e-9
 
-    def fit(self, key: Key[Array, ""], data: Transitions) -> tuple["LinearMDP", Metrics]:
-        """argmax over Upsilon of sum_i ln <mu(s'_i), phi(s_i, a_i)>; the data enter only through their counts."""
+
+class LinearMDP(Model):
+    """A finite class of linear MDPs with known features, fitted by maximum likelihood."""
+
+    features: TableFeatures
+    upsilon: Float[Array, "..."]  # [members, d, S]
+    prior: int = eqx.field(static=True, default=0)  # the member that nothing was fitted to
+
+    def check(self) -> None:
+        """Raise unless the class consists of distributions."""
+        check_class(self.features, self.upsilon)
+
+    def member(self, index: Int[Array, ""] | int) -> LinearTransition:
+        """Return one member of the class."""
+        return LinearTransition(self.features, self.upsilon[index])
+
+    def init(self, key: Key[Array, ""], mdp: MDP) -> LinearTransition:
+        """Return the prior member."""
+        return self.member(self.prior)
+
+    def train(
+        self, key: Key[Array, ""], mdp: MDP, model: FittedModel, replay: Replay
+    ) -> tuple[LinearTransition, Metrics]:
+        """Return argmax over Upsilon of sum_i ln <mu(s'_i), phi(s_i, a_i)>; the data enter only by their counts."""
         num_states, num_actions, _ = self.features.phi.shape
-        counts = count(data, num_states, num_actions)
+        counts = count(replay.data, num_states, num_actions)
         p = jnp.einsum("xaz,uzy->uxay", self.features.phi, self.upsilon, precision="highest")
         log_p = jnp.where(p > 0, jnp.log(jnp.maximum(p, jnp.finfo(jnp.float32).tiny)), _IMPOSSIBLE)
         likelihood = jnp.einsum("uxay,xay->u", log_p, counts, precision="highest")
-        model = LinearMDP(self.features, self.upsilon, jnp.argmax(likelihood))
-        return model, {"model_loss": mean_loss(counts, model.probabilities())}
+        fitted = self.member(jnp.argmax(likelihood))
+        return fitted, {"model_loss": mean_loss(counts, fitted.probabilities())}
 
 
-def check_class(features: Table, upsilon: Float[Array, "..."]) -> None:
-    """Upsilon must be a set of distributions: every <mu(.), phi(s, a)> is one, for every member and every pair."""
+def check_class(features: TableFeatures, upsilon: Float[Array, "..."]) -> None:
+    """Raise unless every <mu(.), phi(s, a)> is a distribution, for every member and every pair."""
     dim, num_states = features.phi.shape[2], features.phi.shape[0]
     if upsilon.ndim != 3 or upsilon.shape[0] == 0:
         raise ConfigError(f"upsilon has shape {upsilon.shape}: give [members, {dim}, {num_states}]")

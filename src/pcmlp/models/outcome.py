@@ -1,12 +1,14 @@
-"""What a step pays and whether it ends the episode, learned from samples where the user has no function for it.
+"""Reward and end of an episode, learned from samples where the user has no function for them.
 
     (r, z) = net(s, a, s' - s), all normalised,     an imagined step ends where z > 0
     loss   = mean over rows of  (r - r_i)^2 / var(r)  +  cross-entropy(z, ended_i)
 
 paper: reward and termination are known / here: or learned, beside the dynamics and from the same replay. A planner
-looks for what is wrong with a reward as it does with a model, so what is imagined to be paid stays between the least
-and the most that the replay has.
+exploits the errors of a reward as it does those of a model, so an imagined reward stays between the least and the most
+that the replay has.
 """
+
+import dataclasses
 
 import equinox as eqx
 import jax
@@ -15,93 +17,104 @@ import jax.random as jr
 import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from pcmlp.imagine import expected
-from pcmlp.models.ensemble import DrawNeural, Ensemble
-from pcmlp.models.neural import Fitting, Neural, window_rows
-from pcmlp.models.probabilistic import DrawProbabilistic, Probabilistic
-from pcmlp.models.thompson import DrawThompson, Thompson
-from pcmlp.nets import MLP, Normaliser, descend
-from pcmlp.replay import Replay
-from pcmlp.types import Metrics, Transitions
+from pcmlp.nets import MLP, Normaliser, guarded_sgd, tail_mean
+from pcmlp.replay import Replay, Transitions
+from pcmlp.settings import Part, setting
+from pcmlp.types import MDP, FittedModel, Metrics, Model, unknown
 
-_LIMIT = 10.0  # normalised inputs stay within it: far off, the net would be a straight line from what it knows
-_SIZES = (128, 128)
-_STEPS = 4  # times those of the dynamics: ends are few among the rows, and a step of so small a net is cheap
+_LIMIT = 10.0  # normalised inputs stay within it: further out a ReLU net extrapolates in straight lines
 
 
 class Outcome(eqx.Module):
+    """Learned reward and terminal functions."""
+
     net: MLP
     optimiser: PyTree  # the state of Adam
     inputs: Normaliser  # of (s, a, s' - s)
     paid: Normaliser  # of r
     least: Float[Array, ""]  # of the rewards in the replay
     most: Float[Array, ""]
-    fitting: Fitting = eqx.field(static=True)
 
-    @staticmethod
-    def of(key: Key[Array, ""], states: int, actions: int, fitting: Fitting) -> "Outcome":
-        size = 2 * states + actions
-        net = MLP.of(key, (size, *_SIZES, 2), "relu")
-        state = fitting.optimiser().init(eqx.filter(net, eqx.is_array))
-        zero = jnp.zeros(())
-        return Outcome(net, state, Normaliser.identity(size), Normaliser.identity(1), zero, zero, fitting)
-
-    def __call__(
+    def predict(
         self, state: Float[Array, " s"], action: Float[Array, " a"], next_state: Float[Array, " s"]
     ) -> Float[Array, " 2"]:
-        """The reward in units of its spread, and the logit of the end."""
+        """Return the reward in units of its spread, and the logit of the end."""
         x = jnp.concatenate([state, action, next_state - state])
         return self.net(jnp.clip(self.inputs(x), -_LIMIT, _LIMIT))
 
     def reward(
         self, state: Float[Array, " s"], action: Float[Array, " a"], next_state: Float[Array, " s"]
     ) -> Float[Array, ""]:
-        predicted = self.paid.inverse(self(state, action, next_state)[:1])[0]
+        """Return the predicted reward, within what was seen."""
+        predicted = self.paid.inverse(self.predict(state, action, next_state)[:1])[0]
         return jnp.clip(predicted, self.least, self.most)
 
     def terminal(
         self, state: Float[Array, " s"], action: Float[Array, " a"], next_state: Float[Array, " s"]
     ) -> Bool[Array, ""]:
-        return self(state, action, next_state)[1] > 0
+        """Return whether the step is predicted to end the episode."""
+        return self.predict(state, action, next_state)[1] > 0
 
-    def train(self, key: Key[Array, ""], replay: Replay) -> tuple["Outcome", Metrics]:
-        """Steps of SGD on single rows; all is undone where the outcome would not be made of numbers."""
-        outcome, optimiser = self.normalised_by(replay.data), self.fitting.optimiser()
-        steps, batch = _STEPS * self.fitting.steps, self.fitting.batch
-        rows, _ = window_rows(key, replay, steps * batch, 1)
 
-        def step(carry, rows):
-            net, state = carry
-            drawn = jax.tree.map(lambda x: x[rows], replay.data)
-            gradient, errors = jax.grad(
-                lambda net: errors_of(eqx.tree_at(lambda o: o.net, outcome, net), drawn), has_aux=True
-            )(net)
-            return descend(optimiser, gradient, state, net), errors
+class OutcomeNet(Part):
+    """A network for rewards and ends that are not given as functions."""
 
-        trained, errors = jax.lax.scan(step, (outcome.net, outcome.optimiser), rows.reshape(steps, batch))
-        outcome = eqx.tree_at(lambda o: (o.net, o.optimiser), outcome, trained)
-        end = -(-steps // 10)
-        error, wrong = (jnp.mean(x[-end:]) for x in errors)
+    sizes: tuple[int, ...] = setting((128, 128), "hidden layers", least=1, tiny=(16, 16))
+    # Ends are rare among the rows, and a step of so small a net is cheap: four times the steps of the dynamics.
+    steps: int = setting(400, "SGD steps of one round", least=1, tiny=2)
+    batch: int = setting(128, "rows of one SGD step", least=1, tiny=16)
+    rate: float = setting(1e-3, "learning rate of Adam", above=0)
+    decay: float = setting(1e-5, "weight decay, as a part of the gradient", least=0)
+    clip: float = setting(2.0, "largest norm of the gradient", above=0)
+
+    def init(self, key: Key[Array, ""], mdp: MDP) -> Outcome:
+        """Return an untrained network."""
+        states, actions = (box.size for box in mdp.boxes)
+        size, zero = 2 * states + actions, jnp.zeros(())
+        net = MLP.of(key, (size, *self.sizes, 2), "relu")
+        state = self._optimiser().init(eqx.filter(net, eqx.is_array))
+        return Outcome(net, state, Normaliser.identity(size), Normaliser.identity(1), zero, zero)
+
+    def _optimiser(self) -> optax.GradientTransformation:
+        return optax.chain(
+            optax.clip_by_global_norm(self.clip), optax.add_decayed_weights(self.decay), optax.adam(self.rate)
+        )
+
+    def train(self, key: Key[Array, ""], outcome: Outcome, replay: Replay) -> tuple[Outcome, Metrics]:
+        """Take SGD steps on single rows; undo all where the errors are not finite."""
+        began = renormalise(outcome, replay.data)
+        rows, _ = replay.window_rows(key, self.steps * self.batch, 1)
+
+        def loss(net: MLP, rows: Array) -> tuple[Float[Array, ""], PyTree]:
+            batch = jax.tree.map(lambda x: x[rows], replay.data)
+            return outcome_loss(eqx.tree_at(lambda o: o.net, began, net), batch)
+
+        net, state, (_, errors, _) = guarded_sgd(
+            loss, self._optimiser(), began.net, began.optimiser, rows.reshape(self.steps, self.batch)
+        )
+        trained = eqx.tree_at(lambda o: (o.net, o.optimiser), began, (net, state))
+        error, wrong = (tail_mean(x, 10) for x in errors)
         sound = jnp.isfinite(error + wrong)
         skipped = 1.0 - sound.astype(jnp.float32)
         metrics = {"reward_error": error, "end_error": wrong, "outcome_skipped": skipped}
-        return jax.lax.cond(sound, lambda: outcome, lambda: self), metrics
-
-    def normalised_by(self, data: Transitions) -> "Outcome":
-        """The same net in the units of `data`."""
-        x = jnp.concatenate([data.state, data.action, data.next_state - data.state], axis=1)
-        inputs, paid = Normaliser.fit(x, data.valid), Normaliser.fit(data.reward[:, None], data.valid)
-        least = jnp.min(jnp.where(data.valid, data.reward, jnp.inf))
-        most = jnp.max(jnp.where(data.valid, data.reward, -jnp.inf))
-        return eqx.tree_at(lambda o: (o.inputs, o.paid, o.least, o.most), self, (inputs, paid, least, most))
+        return jax.lax.cond(sound, lambda: trained, lambda: outcome), metrics
 
 
-def errors_of(
+def renormalise(outcome: Outcome, data: Transitions) -> Outcome:
+    """Return the same net in the units of `data`."""
+    x = jnp.concatenate([data.state, data.action, data.next_state - data.state], axis=1)
+    inputs, paid = Normaliser.fit(x, data.valid), Normaliser.fit(data.reward[:, None], data.valid)
+    least = jnp.min(jnp.where(data.valid, data.reward, jnp.inf))
+    most = jnp.max(jnp.where(data.valid, data.reward, -jnp.inf))
+    return eqx.tree_at(lambda o: (o.inputs, o.paid, o.least, o.most), outcome, (inputs, paid, least, most))
+
+
+def outcome_loss(
     outcome: Outcome, rows: Transitions
 ) -> tuple[Float[Array, ""], tuple[Float[Array, ""], Float[Array, ""]]]:
-    """The loss; and the reward's root mean square error in units of its spread, and the share of ends and
-    continuations that are taken for each other, each half."""
-    predicted = jax.vmap(outcome)(rows.state, rows.action, rows.next_state)
+    """Return the loss; and the reward's root mean square error in units of its spread, and the error rate of ends:
+    the mean of the share of ends that were missed and the share of continuations that were taken for ends."""
+    predicted = jax.vmap(outcome.predict)(rows.state, rows.action, rows.next_state)
     paid = jax.vmap(outcome.paid)(rows.reward[:, None])[:, 0]
     square = jnp.mean((predicted[:, 0] - paid) ** 2)
     ended = rows.terminal.astype(jnp.float32)
@@ -112,33 +125,44 @@ def errors_of(
     return square + entropy, (jnp.sqrt(square), 0.5 * (missed + false))
 
 
-class NeuralWithOutcome(eqx.Module):
-    """Neural dynamics, or others, and what was not known of the world."""
+class CompleteModel(FittedModel):
+    """Dynamics, and the reward and end that were unknown."""
 
-    dynamics: Neural | Ensemble | Probabilistic | Thompson
+    dynamics: FittedModel
     outcome: Outcome
 
     def __call__(
         self, key: Key[Array, ""], state: Float[Array, " s"], action: Float[Array, " a"]
     ) -> Float[Array, " s"]:
+        """Draw the next state."""
         return self.dynamics(key, state, action)
 
-    def train(self, key: Key[Array, ""], replay: Replay) -> tuple["NeuralWithOutcome", Metrics]:
+    def expected(self) -> "CompleteModel":
+        """Return the most likely dynamics with the same outcome."""
+        return CompleteModel(self.dynamics.expected(), self.outcome)
+
+    def complete(self, mdp: MDP) -> MDP:
+        """Return the MDP with the learned functions in place of the unknown ones."""
+        reward = self.outcome.reward if mdp.reward is unknown else mdp.reward
+        terminal = self.outcome.terminal if mdp.terminal is unknown else mdp.terminal
+        return dataclasses.replace(mdp, reward=reward, terminal=terminal)
+
+
+class WithOutcome(Model):
+    """Dynamics together with a network for unknown rewards and ends."""
+
+    dynamics: Model
+    outcome: OutcomeNet
+
+    def init(self, key: Key[Array, ""], mdp: MDP) -> CompleteModel:
+        """Return both untrained."""
         dynamics_key, outcome_key = jr.split(key)
-        dynamics, metrics = self.dynamics.train(dynamics_key, replay)
-        outcome, errors = self.outcome.train(outcome_key, replay)
-        return NeuralWithOutcome(dynamics, outcome), metrics | errors
+        return CompleteModel(self.dynamics.init(dynamics_key, mdp), self.outcome.init(outcome_key, mdp))
 
-    def expected(self) -> "NeuralWithOutcome":
-        return eqx.tree_at(lambda m: m.dynamics, self, expected(self.dynamics))
-
-
-class DrawWithOutcome(eqx.Module):
-    """key -> an untrained model."""
-
-    dynamics: DrawNeural | DrawProbabilistic | DrawThompson
-
-    def __call__(self, key: Key[Array, ""]) -> NeuralWithOutcome:
+    def train(self, key: Key[Array, ""], mdp: MDP, model: FittedModel, replay: Replay) -> tuple[CompleteModel, Metrics]:
+        """Train both on the replay."""
+        assert isinstance(model, CompleteModel)
         dynamics_key, outcome_key = jr.split(key)
-        draw = self.dynamics
-        return NeuralWithOutcome(draw(dynamics_key), Outcome.of(outcome_key, draw.states, draw.actions, draw.fitting))
+        dynamics, metrics = self.dynamics.train(dynamics_key, mdp, model.dynamics, replay)
+        outcome, errors = self.outcome.train(outcome_key, model.outcome, replay)
+        return CompleteModel(dynamics, outcome), metrics | errors

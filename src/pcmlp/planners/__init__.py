@@ -1,26 +1,36 @@
 """Planning oracles: each is handed an `MDP` and does not know whether it is real."""
 
+from pcmlp.planners.actor_critic import ActorCritic
 from pcmlp.planners.cem import CEM
 from pcmlp.planners.guided import GuidedPolicy
-from pcmlp.planners.lqr import LQR, LinearPolicy
 from pcmlp.planners.mppi import MPPI
 from pcmlp.planners.sac import SAC, SoftActorCritic
 from pcmlp.planners.shooting import Shooting, ShootingPolicy
-from pcmlp.planners.trpo import TRPO, ActorCritic
+from pcmlp.planners.trpo import TRPO
+from pcmlp.planners.uniform import UniformPolicy
 from pcmlp.planners.value_iteration import FinitePolicy, ValueIteration
+from pcmlp.types import Planner
+
+PLANNERS: dict[str, type[Planner]] = {
+    "trpo": TRPO,
+    "sac": SAC,
+    "mppi": MPPI,
+    "cem": CEM,
+    "value-iteration": ValueIteration,
+}
 
 __all__ = [
     "CEM",
-    "LQR",
     "MPPI",
+    "PLANNERS",
     "SAC",
     "TRPO",
     "ActorCritic",
     "FinitePolicy",
     "GuidedPolicy",
-    "LinearPolicy",
     "Shooting",
     "ShootingPolicy",
     "SoftActorCritic",
+    "UniformPolicy",
     "ValueIteration",
 ]

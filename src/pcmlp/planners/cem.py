@@ -2,43 +2,53 @@
 
 plans ~ N(mean, diag(variance)),  elites = the best `elites` of `num_plans`,  mean, variance <- those of the elites
 
-PETS (Chua et al. 2018) has two things more, which hold a search back from the bounds of the actions: `truncated` noise,
-and `smoothing` of what the elites say.
+PETS (Chua et al. 2018) adds two things, which hold a search back from the bounds of the actions: `truncated` noise, and
+`smoothing` of mean and variance.
 """
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-from pcmlp.planners.shooting import AbstractShooter, Plan, correlation_factor, plan_returns
-from pcmlp.types import MDP, Box, State
+from pcmlp.planners.shooting import Plan, Shooting, correlation_factor, plan_returns
+from pcmlp.settings import SettingError, setting
+from pcmlp.spaces import Box
+from pcmlp.types import MDP, State
 
 
-class CEM(AbstractShooter):
-    actions: Box
-    num_plans: int = eqx.field(static=True, default=200)
-    plan_length: int = eqx.field(static=True, default=20)
-    iterations: int = eqx.field(static=True, default=4)
-    elites: int = eqx.field(static=True, default=20)
-    noise_std: float = 1.0  # of the first sample, in units of half the action range
-    # paper: independent noise (MPPI) / here: independent noise averages out over a plan,
-    # correlated noise holds a direction long enough to get somewhere.
-    correlation: float = 0.8  # of the noise at two consecutive steps, in [0, 1)
-    particles: int = eqx.field(static=True, default=1)
-    truncated: bool = eqx.field(static=True, default=False)  # within two std, the nearer bound being no nearer
-    smoothing: float = eqx.field(static=True, default=0.0)  # the share of the last mean and variance in the next
+class CEM(Shooting):
+    """The cross-entropy method, which replans at every step."""
+
+    iterations: int = setting(4, "updates of mean and variance in one refinement", least=1, tiny=1)
+    elites: int = setting(20, "best plans that the Gaussian is fitted to", least=1, tiny=2)
+    noise_std: float = setting(1.0, "std of the first sample, in half action ranges", above=0)
+    # paper: independent noise (MPPI) / here: correlated noise, which holds a direction long enough to get somewhere;
+    # independent noise averages out over a plan.
+    correlation: float = setting(0.8, "correlation of the noise at consecutive steps", least=0, below=1)
+    truncated: bool = setting(False, "independent noise within two std, which end at the nearer bound or before it")
+    smoothing: float = setting(0.0, "share of the last mean and variance in the next", least=0, below=1)
+
+    def check(self) -> None:
+        """Raise if settings contradict each other."""
+        if self.elites > self.num_plans:
+            raise SettingError("elites", self.elites, f"give 1 to num_plans={self.num_plans}")
+        if self.truncated and isinstance(self.correlation, float) and self.correlation != 0:
+            remedy = "truncated noise is independent; give 0, or truncated=false"
+            raise SettingError("correlation", self.correlation, remedy)
 
     def refine(self, key: Key[Array, ""], mdp: MDP, state: State, plan: Plan) -> Plan:
+        """Fit the Gaussian `iterations` times and return its mean."""
+        _, actions = mdp.boxes
+
         def update(carry, update_key):
             mean, variance = carry
             sample_key, return_key = jr.split(update_key)
             # sample plans; the mean itself is one of them, so that an update never forgets it
             noise = self.noise(sample_key, (self.num_plans, *plan.shape)).at[0].set(0.0)
-            std = self.spread(mean, variance)
+            std = self.spread(mean, variance, actions)
             plans = jax.vmap(lambda e: mean + std * e)(noise)
-            returns = plan_returns(return_key, mdp, state, plans, self.actions, self.particles)
+            returns = plan_returns(return_key, mdp, state, plans, self.particles)
             # elite plans
             value, best = jax.lax.top_k(returns, self.elites)
             elite = plans[best]
@@ -46,28 +56,35 @@ class CEM(AbstractShooter):
             means, variances = jnp.mean(elite, axis=0), jnp.var(elite, axis=0)
             return (kept * mean + (1.0 - kept) * means, kept * variance + (1.0 - kept) * variances), None
 
-        (mean, _), _ = jax.lax.scan(update, (plan, self.first_variance()), jr.split(key, self.iterations))
-        return jax.vmap(self.actions.clip)(mean)
+        first = plan, self.first_variance(plan, actions)
+        (mean, _), _ = jax.lax.scan(update, first, jr.split(key, self.iterations))
+        return jax.vmap(actions.clip)(mean)
 
-    def random_plan(self, key: Key[Array, ""]) -> Plan:
-        plan = self.idle()
-        return plan + self.spread(plan, self.first_variance()) * self.noise(key, plan.shape)
+    def random_plan(self, key: Key[Array, ""], mdp: MDP) -> Plan:
+        """Draw a plan around doing nothing."""
+        plan, (_, actions) = self.idle_plan(mdp), mdp.boxes
+        return plan + self.spread(plan, self.first_variance(plan, actions), actions) * self.noise(key, plan.shape)
 
-    def first_variance(self) -> Plan:
-        half_range = 0.5 * (self.actions.high - self.actions.low)
-        return jnp.broadcast_to((self.noise_std * half_range) ** 2, (self.plan_length, self.actions.size))
+    def imagined_steps(self, horizon: int) -> tuple[int, int]:
+        """Return the imagined steps of one real action and of one plan."""
+        action, plan = super().imagined_steps(horizon)
+        return self.iterations * action, self.iterations * plan
 
-    def spread(self, mean: Plan, variance: Plan) -> Plan:
-        """The std of plans about a mean."""
+    def first_variance(self, plan: Plan, actions: Box) -> Plan:
+        """Return the variance that a refinement begins with."""
+        return jnp.broadcast_to((self.noise_std * actions.half) ** 2, plan.shape)
+
+    def spread(self, mean: Plan, variance: Plan, actions: Box) -> Plan:
+        """Return the std of plans around a mean."""
         std = jnp.sqrt(variance)
         if not self.truncated:
             return std
-        room = jax.vmap(lambda action: jnp.minimum(action - self.actions.low, self.actions.high - action))(mean)
+        room = jax.vmap(lambda action: jnp.minimum(action - actions.low, actions.high - action))(mean)
         return jnp.minimum(std, 0.5 * jnp.maximum(room, 0.0))
 
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*plans length action"]:
-        """In units of the spread."""
+        """Draw noise of unit spread."""
         if self.truncated:
             return jr.truncated_normal(key, -2.0, 2.0, shape)
-        mix = correlation_factor(self.plan_length, self.correlation)
+        mix = correlation_factor(shape[-2], self.correlation)
         return jnp.einsum("ts,...sa->...ta", mix, jr.normal(key, shape))

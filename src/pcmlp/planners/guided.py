@@ -1,11 +1,11 @@
-"""A search that another policy guides: of what that might do from here, what pays best, anew at every step.
+"""A search that is guided by another policy: imagine what the guide might do from here, play what pays best.
 
-    imagine `num_plans` episodes of the guide from s, each with noise of its own, `plan_length` steps long
+    imagine `num_plans` episodes of the guide from s, each with its own noise, `plan_length` steps long
     a = the first action of the one with the highest return
 
-(paper: none.) CEM and MPPI may ask for any actions, and with a learned model they find those that it is wrong about: a
-pose in which it has an ant drift along. Here the reward chooses, and never makes up, actions: all of them are such as
-the guide takes in such a state. With a guide that explores, the model has been learned from others like it.
+(paper: none.) CEM and MPPI may try any actions, and with a learned model they find those that it is wrong about, such
+as a pose in which it lets an ant drift. Here the reward chooses actions and never invents them: all are actions that
+the guide takes in such a state. With an exploring guide, the model was learned from others like it.
 """
 
 from typing import ClassVar
@@ -16,32 +16,37 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-from pcmlp.types import MDP, AbstractPolicy, Action, Carry, State
+from pcmlp.trees import take
+from pcmlp.types import MDP, Action, Carry, Policy, State
 
 
-class GuidedPolicy(AbstractPolicy):
-    guide: AbstractPolicy
-    mdp: MDP  # what it plans in
+class GuidedPolicy(Policy):
+    """At every step, the first action of the best imagined episode of a guide."""
+
+    guide: Policy
+    mdp: MDP  # that it plans in
     num_plans: int = eqx.field(static=True)
     plan_length: int = eqx.field(static=True)
     searches: ClassVar[bool] = True
 
     def init(self) -> Carry:
+        """Return the guide's memory."""
         return self.guide.init()
 
     def __call__(self, key: Key[Array, ""], carry: Carry, state: State) -> tuple[Carry, Action]:
+        """Search, and return the guide's memory after the chosen action, and that action."""
         guide_key, move_key = jr.split(key)
-        # The same noise of the model for all plans: what differs between their returns is the guide's doing.
+        # The same noise of the model for all plans: their returns differ by the guide's actions only.
         move_keys = jr.split(move_key, self.plan_length)
         guide_keys = jr.split(guide_key, self.num_plans)
-        memory, action, returns = jax.vmap(lambda k: self.imagined(k, move_keys, carry, state))(guide_keys)
+        memory, action, returns = jax.vmap(lambda k: self.imagine_one(k, move_keys, carry, state))(guide_keys)
         best = jnp.argmax(jnp.where(jnp.isfinite(returns), returns, -jnp.inf))
-        return jax.tree.map(lambda x: x[best], (memory, action))
+        return take((memory, action), best)
 
-    def imagined(
+    def imagine_one(
         self, key: Key[Array, ""], move_keys: Key[Array, " length"], carry: Carry, state: State
     ) -> tuple[Carry, Action, Float[Array, ""]]:
-        """A plan: what the guide remembers after its first action, that action, and the return."""
+        """Imagine one episode; return the guide's memory after its first action, that action, and the return."""
 
         def step(place, keys):
             (memory, state), (act_key, move_key) = place, keys
@@ -55,7 +60,8 @@ class GuidedPolicy(AbstractPolicy):
         ended = ended.astype(int)
         ended_before = jnp.cumsum(ended) - ended
         total = jnp.sum(jnp.where(ended_before == 0, reward, 0.0))
-        return *jax.tree.map(lambda x: x[0], (memory, steps[1])), total
+        return *take((memory, steps[1]), 0), total
 
     def deterministic(self) -> "GuidedPolicy":
-        return self  # its randomness is the search's own, not exploration
+        """Return the policy itself: its randomness is the search's own, not exploration."""
+        return self

@@ -6,57 +6,57 @@
 paper: the update stands inside the loop over k and its indices are off by one / here: once, after all K plans.
 """
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-from pcmlp.planners.shooting import AbstractShooter, Plan, correlation_factor, plan_returns, whitened
-from pcmlp.types import MDP, Box, State
+from pcmlp.planners.shooting import Plan, Shooting, correlation_factor, plan_returns, whiten
+from pcmlp.settings import setting
+from pcmlp.spaces import Box
+from pcmlp.types import MDP, State
 
 
-class MPPI(AbstractShooter):
-    actions: Box
-    num_plans: int = eqx.field(static=True, default=200)  # K
-    plan_length: int = eqx.field(static=True, default=30)  # H
-    temperature: float = 0.2  # lambda
-    noise_cov: float = 0.3  # Sigma = noise_cov I, in units of half the action range
+class MPPI(Shooting):
+    """Model-predictive path integral control, which replans at every step."""
+
+    temperature: float = setting(0.2, "lambda of the weights", above=0)
+    noise_cov: float = setting(0.3, "Sigma = noise_cov I, in half action ranges", above=0)
     # paper: independent noise / here: correlated in time if asked, so that a plan can be pushed one way for a while
-    correlation: float = 0.0  # of the noise at two consecutive steps, in [0, 1)
-    # paper: as much noise in every plan / here: from `least_noise` of it to all of it, in equal ratios, if asked. What
-    # mends a good plan where the model was a little wrong is small; what finds one is large.
-    least_noise: float = 1.0
-    particles: int = eqx.field(static=True, default=1)
+    correlation: float = setting(0.0, "correlation of the noise at consecutive steps", least=0, below=1)
+    # paper: as much noise in every plan / here: from `least_noise` of it to all of it, in equal ratios, if asked. Small
+    # noise mends a good plan where the model was a little wrong; large noise finds one.
+    least_noise: float = setting(1.0, "least noise of a plan, as a share of the most", above=0, most=1)
 
     def refine(self, key: Key[Array, ""], mdp: MDP, state: State, plan: Plan) -> Plan:
+        """Return the weighted mean of noisy plans."""
+        _, actions = mdp.boxes
         noise_key, return_key = jr.split(key)
         white = jax.vmap(jnp.multiply)(self.scales(), jr.normal(noise_key, (self.num_plans, *plan.shape)))
-        noise = jax.vmap(self.coloured)(white)
-        plans = jax.vmap(jax.vmap(self.actions.clip))(jax.vmap(lambda e: plan + e)(noise))
-        returns = plan_returns(return_key, mdp, state, plans, self.actions, self.particles)
+        noise = jax.vmap(lambda e: self.colour(e, actions))(white)
+        plans = jax.vmap(jax.vmap(actions.clip))(jax.vmap(lambda e: plan + e)(noise))
+        returns = plan_returns(return_key, mdp, state, plans, self.particles)
         # a^T Sigma^-1 e, with both whitened
-        cost = -returns + self.temperature * jnp.einsum("ta,nta->n", self.whitened(plan), white)
+        whitened = whiten(plan / self.std(actions), self.correlation)
+        cost = -returns + self.temperature * jnp.einsum("ta,nta->n", whitened, white)
         weight = jax.nn.softmax(-cost / self.temperature)
-        # paper: a_t + sum_k w_k e_t^k / here: of what the noise does, not of what it asks of an actuator
+        # paper: a_t + sum_k w_k e_t^k / here: the mean of the executed actions, not of what was asked of an actuator
         better = jnp.einsum("n,nta->ta", weight, plans)
         return jnp.where(jnp.isfinite(jnp.sum(weight)), better, plan)
 
-    def random_plan(self, key: Key[Array, ""]) -> Plan:
-        return self.idle() + self.coloured(jr.normal(key, (self.plan_length, self.actions.size)))
+    def random_plan(self, key: Key[Array, ""], mdp: MDP) -> Plan:
+        """Draw a plan around doing nothing."""
+        plan, (_, actions) = self.idle_plan(mdp), mdp.boxes
+        return plan + self.colour(jr.normal(key, plan.shape), actions)
 
     def scales(self) -> Float[Array, " n"]:
-        """Of each plan's noise."""
+        """Return the scale of each plan's noise."""
         return self.least_noise ** jnp.linspace(1.0, 0.0, self.num_plans)
 
-    def coloured(self, white: Plan) -> Plan:
-        """Independent unit noise into noise of covariance Sigma, correlated in time."""
-        return self.std() * (correlation_factor(self.plan_length, self.correlation) @ white)
+    def colour(self, white: Plan, actions: Box) -> Plan:
+        """Turn independent unit noise into noise of covariance Sigma, correlated in time."""
+        return self.std(actions) * (correlation_factor(white.shape[0], self.correlation) @ white)
 
-    def whitened(self, plan: Plan) -> Plan:
-        """The noise that `coloured` would make a plan of."""
-        return whitened(plan / self.std(), self.correlation)
-
-    def std(self) -> Plan:
-        half_range = 0.5 * (self.actions.high - self.actions.low)
-        return jnp.broadcast_to(jnp.sqrt(self.noise_cov) * half_range, (self.plan_length, self.actions.size))
+    def std(self, actions: Box) -> Float[Array, "1 a"]:
+        """Return the std of the noise."""
+        return (jnp.sqrt(self.noise_cov) * actions.half)[None, :]

@@ -5,9 +5,9 @@
 
 (paper: planning is a black box; TRPO in its experiments.) A plan imagines `streams` episodes of `length` steps with the
 policy it was given and then takes `updates` steps on batches of those. TRPO learns from where its episodes get to and
-forgets each after one step: it needs long ones, in which a model's errors add up. Here a critic carries value from one
-plan to the next, so a few steps from states that have been real will do. `learn` is all of that but the imagining: real
-steps will do as well.
+forgets each after one step, so it needs long ones, in which a model's errors add up. Here a critic carries value from
+one plan to the next, so a few steps from real states are enough. `learn` is a plan without the imagining: model-free
+SAC applies it to real steps.
 """
 
 import math
@@ -17,62 +17,70 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import optax
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Key, PyTree
 
-from pcmlp.nets import MLP, Normaliser, descend, in_units
-from pcmlp.replay import among_all
-from pcmlp.rollout import begin, promised_return, walk
-from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Action, Box, Carry, Metrics, State, Transitions
+from pcmlp.nets import MLP, Normaliser, descend, renormalise_inputs, tail_mean
+from pcmlp.replay import Transitions, pick_any
+from pcmlp.rollout import begin, estimate_promise, walk
+from pcmlp.settings import setting
+from pcmlp.spaces import Box
+from pcmlp.trees import all_finite, scan, select
+from pcmlp.types import MDP, Action, Carry, Metrics, Planner, Policy, State
 
 _LOG_STD = (-5.0, 2.0)
 
 
-class Learned(eqx.Module):
-    """What is trained: one gradient step moves all of it."""
+class Networks(eqx.Module):
+    """The trained networks: one gradient step moves all of them."""
 
     actor: MLP  # s -> mean and log std of what is squashed into an action
     critics: MLP  # two of them, each array with a leading axis
     log_temperature: Float[Array, ""]  # log alpha
 
 
-class SoftActorCritic(AbstractPolicy):
-    """u = tanh(x), x ~ N(mean(s), std(s)^2), mapped from [-1, 1] to the range of actions."""
+class SoftActorCritic(Policy):
+    """A squashed Gaussian policy and its critics: u = tanh(x), x ~ N(mean(s), std(s)^2), mapped to the action range."""
 
-    learned: Learned
-    targets: MLP  # the critics, some time ago
+    learned: Networks
+    targets: MLP  # the slow copies of the critics
     optimiser: PyTree
     units: Normaliser  # of states
+    noise: Float[Array, ""]  # 1: the policy as trained, 0: its mean
     actions: Box
-    noise: Float[Array, ""]  # 1: the policy as trained, 0: its middle
 
     def init(self) -> Carry:
+        """Return an empty memory."""
         return ()
 
     def __call__(self, key: Key[Array, ""], carry: Carry, state: State) -> tuple[Carry, Action]:
-        return self.act(self.drawn(key), carry, state)
+        """Draw an action."""
+        return self.act(self.sample_noise(key), carry, state)
 
-    def acting(self) -> "SoftActorCritic":
+    def inference_only(self) -> "SoftActorCritic":
+        """Return the policy without critics and optimiser."""
         return eqx.tree_at(lambda p: (p.learned.critics, p.targets, p.optimiser), self, (None, None, None))
 
-    def drawn(self, key: Key[Array, ""]) -> Float[Array, " a"]:
-        return jr.normal(key, self.actions.low.shape)
+    def sample_noise(self, key: Key[Array, ""]) -> Float[Array, " a"]:
+        """Draw the random numbers of one step."""
+        return jr.normal(key, (self.actions.size,))
 
-    def act(self, drawn: Float[Array, " a"], carry: Carry, state: State) -> tuple[Carry, Action]:
-        u, _ = squashed(self.learned.actor(self.units(state)), self.noise * drawn)
-        return carry, self.actions.at(u)
+    def act(self, noise: Float[Array, " a"], carry: Carry, state: State) -> tuple[Carry, Action]:
+        """Return the action that the given noise leads to."""
+        u, _ = squash(self.learned.actor(self.units(state)), self.noise * noise)
+        return carry, self.actions.from_unit(u)
 
     def deterministic(self) -> "SoftActorCritic":
+        """Return the policy that plays its mean."""
         return eqx.tree_at(lambda p: p.noise, self, jnp.zeros_like(self.noise))
 
-    def at(self, units: Normaliser) -> "SoftActorCritic":
-        """The same policy and critics, of states in other units; nets that have learned nothing yet are as good in the
-        new units as they are."""
+    def with_normaliser(self, units: Normaliser) -> "SoftActorCritic":
+        """Return the same policy and critics for states in other units; nets that have not learned yet stay as they
+        are, because they are as good in the new units."""
         trained = optax.tree_utils.tree_get(self.optimiser, "count") > 0
         old = jax.tree.map(lambda x, y: jnp.where(trained, x, y), self.units, units)
         learned, targets = self.learned, self.targets
-        both = jax.vmap(lambda net: in_units(net, old, units))
-        nets = in_units(learned.actor, old, units), both(learned.critics), both(targets), units
+        both = jax.vmap(lambda net: renormalise_inputs(net, old, units))
+        nets = renormalise_inputs(learned.actor, old, units), both(learned.critics), both(targets), units
         return eqx.tree_at(lambda p: (p.learned.actor, p.learned.critics, p.targets, p.units), self, nets)
 
 
@@ -83,87 +91,59 @@ class Batch(eqx.Module):
     u: Float[Array, "n a"]
     reward: Float[Array, " n"]
     next_x: Float[Array, "n s"]
-    goes_on: Float[Array, " n"]  # 0: the MDP ended here
+    continues: Float[Array, " n"]  # 0: the MDP ended here
 
 
-class SAC(AbstractPlanner):
-    states: Box
-    actions: Box
-    updates: int = eqx.field(static=True, default=200)  # of a plan
-    streams: int = eqx.field(static=True, default=1000)  # imagined side by side
-    length: int = eqx.field(static=True, default=5)  # steps of each
-    batch: int = eqx.field(static=True, default=256)
-    discount: float = 0.99
-    rate: float = 3e-4
-    slowness: float = 0.005  # how much of the critics goes into their slow copies at every step
-    entropy: float = -0.5  # what the policy keeps, for each dimension of actions
-    sizes: tuple[int, ...] = eqx.field(static=True, default=(256, 256))
-    normed: bool = eqx.field(static=True, default=True)  # the critics' hidden layers
+class SAC(Planner):
+    """Soft actor-critic on short imagined episodes."""
+
+    updates: int = setting(200, "gradient steps of one plan", least=1, tiny=2)
+    streams: int = setting(1000, "episodes imagined side by side", least=1, tiny=16)
+    length: int = setting(5, "steps of each imagined episode", least=1)
+    batch: int = setting(256, "rows of one gradient step", least=1, tiny=16)
+    discount: float = setting(0.99, "discount", least=0, most=1)
+    rate: float = setting(3e-4, "learning rate of Adam", above=0)
+    slowness: float = setting(0.005, "share of the critics that moves into their slow copies per step", above=0, most=1)
+    entropy: float = setting(-0.5, "entropy that the policy keeps, per dimension of actions")
+    sizes: tuple[int, ...] = setting((256, 256), "hidden layers of actor and critics", least=1, tiny=(8,))
+    # Far from all data, where a wrong model may lead, the value of a net without norm grows with distance, and one such
+    # target after another grows without bound (Ball et al. 2023; half-cheetah: one seed of four).
+    normed: bool = setting(True, "layer norm in the critics")
 
     def init(self, key: Key[Array, ""], mdp: MDP) -> SoftActorCritic:
+        """Return a policy of noise."""
+        states, actions = mdp.boxes
         actor_key, critic_key = jr.split(key)
-        size, controls = self.states.size, self.actions.size
-        actor = MLP.of(actor_key, (size, *self.sizes, 2 * controls), "relu", last=0.01)
-        # Far from all data, where a wrong model may lead, the value of a net that is not normed grows with distance,
-        # and one such target after another beyond all bounds (Ball et al. 2023; half-cheetah: one seed of four).
-        sizes = (size + controls, *self.sizes, 1)
+        actor = MLP.of(actor_key, (states.size, *self.sizes, 2 * actions.size), "relu", last=0.01)
+        sizes = (states.size + actions.size, *self.sizes, 1)
         critics = jax.vmap(lambda k: MLP.of(k, sizes, "relu", normed=self.normed))(jr.split(critic_key))
-        learned = Learned(actor, critics, jnp.zeros(()))
+        learned = Networks(actor, critics, jnp.zeros(()))
         state = optax.adam(self.rate).init(eqx.filter(learned, eqx.is_array))
-        return SoftActorCritic(learned, critics, state, Normaliser.identity(size), self.actions, jnp.ones(()))
+        return SoftActorCritic(learned, critics, state, Normaliser.identity(states.size), jnp.ones(()), actions)
 
-    def plan(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> tuple[SoftActorCritic, Metrics]:
+    def plan(self, key: Key[Array, ""], mdp: MDP, policy: Policy) -> tuple[SoftActorCritic, Metrics]:
+        """Imagine episodes with the policy, then take gradient steps on them."""
         assert isinstance(policy, SoftActorCritic)
         walk_key, row_key, noise_key = jr.split(key, 3)
-        episodes = self.imagined(walk_key, mdp, policy)
-        # The units of where they begin, which has been real; what is imagined from there may be anywhere.
-        policy = policy.at(Normaliser.fit(episodes.state[:, 0], episodes.valid[:, 0]))
+        episodes = self.imagine_episodes(walk_key, mdp, policy)
+        # Units of the starts, most of which are real states; imagined ones may be anywhere.
+        policy = policy.with_normaliser(Normaliser.fit(episodes.state[:, 0], episodes.valid[:, 0]))
         rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), episodes)
-        # Drawn for all updates at once: in the loop that would cost as much as an update.
-        chosen = among_all(jr.uniform(row_key, (self.updates, self.batch)), rows.reward.shape[0])
+        # Drawn for all updates at once: in the loop it would cost as much as an update.
+        chosen = pick_any(jr.uniform(row_key, (self.updates, self.batch)), rows.reward.shape[0])
         policy, metrics = self.learn(noise_key, policy, rows, chosen)
         return policy, {"planned_reward": jnp.mean(rows.reward), **metrics}
 
-    def learn(
-        self, key: Key[Array, ""], policy: SoftActorCritic, rows: Transitions, chosen: Int[Array, "updates batch"]
-    ) -> tuple[SoftActorCritic, Metrics]:
-        """A step on each of the batches, of the rows that are `chosen` for it."""
-        data = Batch(
-            x=jax.vmap(policy.units)(rows.state),
-            u=jax.vmap(lambda action: self.actions.where(self.actions.clip(action)))(rows.action),
-            reward=rows.reward,
-            next_x=jax.vmap(policy.units)(rows.next_state),
-            goes_on=1.0 - rows.terminal.astype(jnp.float32),
-        )
-        updates, batch = chosen.shape
-        noise = jr.normal(key, (updates, 2 * batch, self.actions.size))
-        carry, rest = eqx.partition((policy.learned, policy.targets, policy.optimiser), eqx.is_array)
+    def promise(self, key: Key[Array, ""], mdp: MDP, policy: Policy) -> Float[Array, ""]:
+        """Estimate J(policy; r, P)."""
+        return estimate_promise(key, mdp, policy)
 
-        def step(carry, drawn):
-            (learned, targets, state), (rows, noise) = eqx.combine(carry, rest), drawn
-            batch = jax.tree.map(lambda x: x[rows], data)
-            learned, targets, state, metrics = self.update(learned, targets, state, batch, noise)
-            return eqx.filter((learned, targets, state), eqx.is_array), metrics
+    def imagined_steps(self, horizon: int) -> tuple[int, int]:
+        """Return the imagined steps of one real action and of one plan."""
+        return 0, self.streams * self.length
 
-        carry, metrics = jax.lax.scan(step, carry, (chosen, noise))
-        # Asked once, of all that learning goes on from.
-        counted = [x for x in jax.tree.leaves(carry) if jnp.issubdtype(x.dtype, jnp.inexact)]
-        sound = jnp.all(jnp.isfinite(ravel_pytree(counted)[0]))
-        changed = eqx.combine(carry, rest)
-        new = eqx.tree_at(lambda p: (p.learned, p.targets, p.optimiser), policy, changed)
-        new, fixed = eqx.partition(new, eqx.is_array)
-        kept = jax.tree.map(lambda x, y: jnp.where(sound, x, y), new, eqx.filter(policy, eqx.is_array))
-        last = -(-updates // 4)
-        return eqx.combine(kept, fixed), {
-            **{name: jnp.mean(values[-last:]) for name, values in metrics.items()},
-            "policy_skipped": 1.0 - sound.astype(jnp.float32),
-        }
-
-    def promise(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Float[Array, ""]:
-        return promised_return(key, mdp, policy)
-
-    def imagined(self, key: Key[Array, ""], mdp: MDP, policy: SoftActorCritic) -> Transitions:
-        """Episodes, [streams, length, ...]."""
+    def imagine_episodes(self, key: Key[Array, ""], mdp: MDP, policy: SoftActorCritic) -> Transitions:
+        """Return episodes of the policy, [streams, length, ...]."""
 
         def episode(key):
             start_key, walk_key = jr.split(key)
@@ -171,55 +151,83 @@ class SAC(AbstractPlanner):
 
         return jax.vmap(episode)(jr.split(key, self.streams))
 
+    def learn(
+        self, key: Key[Array, ""], policy: SoftActorCritic, rows: Transitions, chosen: Int[Array, "updates batch"]
+    ) -> tuple[SoftActorCritic, Metrics]:
+        """Take a gradient step on each batch of chosen rows; undo all where something is no longer finite."""
+        data = Batch(
+            x=jax.vmap(policy.units)(rows.state),
+            u=jax.vmap(lambda action: policy.actions.to_unit(policy.actions.clip(action)))(rows.action),
+            reward=rows.reward,
+            next_x=jax.vmap(policy.units)(rows.next_state),
+            continues=1.0 - rows.terminal.astype(jnp.float32),
+        )
+        updates, batch = chosen.shape
+        noise = jr.normal(key, (updates, 2 * batch, policy.actions.size))
+
+        def step(carry, inputs):
+            (learned, targets, state), (rows, noise) = carry, inputs
+            return self.update(learned, targets, state, jax.tree.map(lambda x: x[rows], data), noise)
+
+        changed, metrics = scan(step, (policy.learned, policy.targets, policy.optimiser), (chosen, noise))
+        sound = all_finite(changed)  # checked once
+        new = eqx.tree_at(lambda p: (p.learned, p.targets, p.optimiser), policy, changed)
+        return select(sound, new, policy), {
+            **{name: tail_mean(values, 4) for name, values in metrics.items()},
+            "policy_skipped": 1.0 - sound.astype(jnp.float32),
+        }
+
     def update(
-        self, learned: Learned, targets: MLP, state: PyTree, batch: Batch, noise: Float[Array, "two_n a"]
-    ) -> tuple[Learned, MLP, PyTree, Metrics]:
+        self, learned: Networks, targets: MLP, state: PyTree, batch: Batch, noise: Float[Array, "two_n a"]
+    ) -> tuple[tuple[Networks, MLP, PyTree], Metrics]:
+        """Take one gradient step and move the slow copies."""
         (_, metrics), gradient = jax.value_and_grad(self.loss, has_aux=True)(learned, targets, batch, noise)
         learned, state = descend(optax.adam(self.rate), gradient, state, learned)
         targets = jax.tree.map(lambda old, new: old + self.slowness * (new - old), targets, learned.critics)
-        return learned, targets, state, metrics
+        return (learned, targets, state), metrics
 
     def loss(
-        self, learned: Learned, targets: MLP, batch: Batch, noise: Float[Array, "two_n a"]
+        self, learned: Networks, targets: MLP, batch: Batch, noise: Float[Array, "two_n a"]
     ) -> tuple[Float[Array, ""], Metrics]:
-        """The sum of the three losses, each with a gradient for its own part alone."""
+        """Return the sum of the three losses; each has a gradient for its own part alone."""
         stop = jax.lax.stop_gradient
+        size = batch.u.shape[1]
         temperature = jnp.exp(stop(learned.log_temperature))
         outputs = jax.vmap(learned.actor)(jnp.concatenate([batch.x, batch.next_x]))
-        u, log_prob = jax.vmap(squashed)(outputs, noise)
+        u, log_prob = jax.vmap(squash)(outputs, noise)
         (u, next_u), (log_prob, next_log_prob) = jnp.split(u, 2), jnp.split(log_prob, 2)
 
         # critics
         after = jnp.min(values(targets, batch.next_x, next_u), axis=0) - temperature * next_log_prob
-        target = stop(batch.reward + self.discount * batch.goes_on * after)
+        target = stop(batch.reward + self.discount * batch.continues * after)
         error = values(learned.critics, batch.x, batch.u) - target[None, :]
         # actor
         worth = jnp.min(values(jax.tree.map(stop, learned.critics), batch.x, u), axis=0)
         # temperature
-        excess = stop(jnp.mean(log_prob)) + self.entropy * self.actions.size
+        excess = stop(jnp.mean(log_prob)) + self.entropy * size
 
         value_loss = jnp.mean(error**2)
         loss = value_loss + jnp.mean(temperature * log_prob - worth) - learned.log_temperature * excess
-        log_std = outputs[:, self.actions.size :]
         return loss, {
             "value_loss": value_loss,
             "value_mean": jnp.mean(worth),
             "temperature": temperature,
-            "noise_std": jnp.mean(jnp.exp(jnp.clip(log_std, *_LOG_STD))),
+            "noise_std": jnp.mean(jnp.exp(jnp.clip(outputs[:, size:], *_LOG_STD))),
         }
 
 
-def squashed(output: Float[Array, " two_a"], noise: Float[Array, " a"]) -> tuple[Float[Array, " a"], Float[Array, ""]]:
-    """u in (-1, 1) and log pi(u|s), of the actor's output and standard normal numbers."""
+def squash(output: Float[Array, " two_a"], noise: Float[Array, " a"]) -> tuple[Float[Array, " a"], Float[Array, ""]]:
+    """Return u in (-1, 1) and log pi(u|s), given the actor's output and standard normal numbers."""
     mean, log_std = jnp.split(output, 2)
     log_std = jnp.clip(log_std, *_LOG_STD)
     x = mean + jnp.exp(log_std) * noise
     gaussian = -jnp.sum(0.5 * noise**2 + log_std + 0.5 * math.log(2 * math.pi))
     # log(1 - tanh(x)^2), without the difference of numbers that are nearly the same
-    bend = 2.0 * jnp.sum(math.log(2.0) - x - jax.nn.softplus(-2.0 * x))
-    return jnp.tanh(x), gaussian - bend
+    correction = 2.0 * jnp.sum(math.log(2.0) - x - jax.nn.softplus(-2.0 * x))
+    return jnp.tanh(x), gaussian - correction
 
 
 def values(critics: MLP, x: Float[Array, "n s"], u: Float[Array, "n a"]) -> Float[Array, "two n"]:
+    """Return the values of all critics."""
     inputs = jnp.concatenate([x, u], axis=1)
     return jax.vmap(lambda critic: jax.vmap(critic)(inputs)[:, 0])(critics)

@@ -10,13 +10,14 @@ import jax.random as jr
 from jaxtyping import Array, Float, Int, Key
 
 from pcmlp.finite import initial_distribution, tables
-from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Metrics
+from pcmlp.settings import setting
+from pcmlp.types import MDP, Metrics, Planner, Policy
 
 
-class FinitePolicy(AbstractPolicy):
+class FinitePolicy(Policy):
     """An action for each time step and state, and a uniform one with probability `epsilon`.
 
-    paper: policies map states to actions / here: of each time step, as the best of a finite horizon does.
+    paper: policies map states to actions / here: one map for each time step, as the best of a finite horizon needs.
     """
 
     action: Int[Array, "H S"]
@@ -24,36 +25,46 @@ class FinitePolicy(AbstractPolicy):
     num_actions: int = eqx.field(static=True)
 
     def init(self) -> Int[Array, ""]:
+        """Return the clock at 0."""
         return jnp.array(0)
 
     def __call__(
         self, key: Key[Array, ""], carry: Int[Array, ""], state: Int[Array, ""]
     ) -> tuple[Int[Array, ""], Int[Array, ""]]:
+        """Return the next time and the action."""
         flip_key, uniform_key = jr.split(key)
         uniform = jr.randint(uniform_key, (), 0, self.num_actions)
         return carry + 1, jnp.where(jr.bernoulli(flip_key, self.epsilon), uniform, self.action[carry, state])
 
     def deterministic(self) -> "FinitePolicy":
-        """Uniform play stays what it is: it prefers no action."""
+        """Return the policy without uniform actions; uniform play itself prefers no action and stays as it is."""
         return eqx.tree_at(lambda p: p.epsilon, self, jnp.where(self.epsilon < 1, 0.0, self.epsilon))
 
     def probabilities(self) -> Float[Array, "H S A"]:
+        """Return the probability of each action."""
         greedy = jax.nn.one_hot(self.action, self.num_actions)
         return (1 - self.epsilon) * greedy + self.epsilon / self.num_actions
 
 
-class ValueIteration(AbstractPlanner):
-    tolerance: float = 1e-5  # actions this close to the best, relative to the largest value, are as good
+class ValueIteration(Planner):
+    """Exact planning in a finite MDP."""
+
+    tolerance: float = setting(
+        1e-5, "actions this close to the best, relative to the largest value, are as good", least=0, most=1
+    )
 
     def init(self, key: Key[Array, ""], mdp: MDP) -> FinitePolicy:
-        """Uniform actions."""
+        """Return uniform play."""
         reward, _ = tables(mdp)
         num_states, num_actions = reward.shape
         return FinitePolicy(jnp.zeros((mdp.horizon, num_states), int), jnp.ones(()), num_actions)
 
-    def plan(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> tuple[FinitePolicy, Metrics]:
-        """paper: any maximiser / here: ties, up to `tolerance`, are broken at random, because a planner that sees no
-        difference must not prefer the first action."""
+    def plan(self, key: Key[Array, ""], mdp: MDP, policy: Policy) -> tuple[FinitePolicy, Metrics]:
+        """Return an optimal policy.
+
+        paper: any maximiser / here: ties, up to `tolerance`, are broken at random, because a planner that sees no
+        difference must not prefer the first action.
+        """
         reward, go_on = tables(mdp)
         num_states, num_actions = reward.shape
 
@@ -69,6 +80,6 @@ class ValueIteration(AbstractPlanner):
         promised = jnp.dot(initial_distribution(mdp, num_states), value)
         return FinitePolicy(action, jnp.zeros(()), num_actions), {"planned_value": promised}
 
-    def promise(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Float[Array, ""]:
-        """The maximum itself, not what `policy` gets: ties are broken within `tolerance`, which may cost H of that."""
+    def promise(self, key: Key[Array, ""], mdp: MDP, policy: Policy) -> Float[Array, ""]:
+        """Return the maximum itself, not the value of `policy`, whose ties may cost H times the tolerance."""
         return self.plan(key, mdp, policy)[1]["planned_value"]

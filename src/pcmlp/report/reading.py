@@ -1,4 +1,7 @@
-"""What reports know of runs: their files, checked, and the few numbers that tables and sentences are made of."""
+"""Run folders as the report reads them: checked files, and the numbers that pictures, tables and sentences are made of.
+
+Nothing else in the report opens a file of a run. No file is executed, and no task is built.
+"""
 
 import importlib.metadata
 import json
@@ -14,10 +17,10 @@ from pcmlp.runs.episodes import Record, read
 from pcmlp.runs.folder import read_metrics, read_table
 from pcmlp.runs.resume import ENDED
 from pcmlp.runs.summary import SUCCESS
-from pcmlp.types import ConfigError
+from pcmlp.settings import ConfigError
 
-_NEEDED = ("iteration", "seed", "env_steps", "eval_return_mean")
-_TYPES = {  # of what is read of config.json and summary.json, where it is there and not null
+_REQUIRED = ("iteration", "seed", "env_steps", "eval_return_mean")
+_TYPES = {  # of the keys of config.json and summary.json that are read; each may be missing or null
     "steps": int,
     "reward_free": bool,
     "status": str,
@@ -30,10 +33,10 @@ _TYPES = {  # of what is read of config.json and summary.json, where it is there
 
 @dataclass(frozen=True)
 class Curve:
-    """A column of `metrics.csv` over the iterations where every seed has a number."""
+    """A column of `metrics.csv` over the iterations where every seed has a number; false if there are none."""
 
     iteration: np.ndarray  # [iterations]
-    env_steps: np.ndarray  # [iterations], the mean over seeds: episodes end, and draws take, a random number of steps
+    env_steps: np.ndarray  # [iterations], the mean over seeds, whose episodes differ in length
     values: np.ndarray  # [iterations, seeds]
 
     def __bool__(self) -> bool:
@@ -41,104 +44,114 @@ class Curve:
 
     @property
     def mean(self) -> np.ndarray:
+        """The mean over seeds, [iterations]."""
         return self.values.mean(axis=1)
 
-    def below_peak(self) -> float:
-        """How many times smaller the last mean is than the largest; nan where nothing was paid."""
+    def fold_below_peak(self) -> float:
+        """Return the largest mean divided by the last one; NaN if the last one is not positive."""
         return float(self.mean.max() / self.mean[-1]) if self and self.mean[-1] > 0 else np.nan
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run folder, read."""
+    """The files of one run folder."""
 
     path: Path
     config: dict[str, Any]
     summary: dict[str, Any]  # empty while the run is under way
     seeds: tuple[int, ...]
-    metrics: dict[str, np.ndarray]  # column -> [iterations, seeds], NaN where it is empty
+    metrics: dict[str, np.ndarray]  # column -> [iterations, seeds], NaN where a cell is empty
 
     @property
     def task(self) -> str:
+        """The name of its task."""
         return self.config["task"]["name"]
 
     @property
     def algo(self) -> str:
+        """The name of its algorithm."""
         return self.config["algo"]
 
     @property
     def status(self) -> str:
+        """The status in `summary.json`, or "unfinished"."""
         return str(self.summary.get("status", "unfinished"))
 
     @property
-    def done(self) -> bool:
-        """Whether it came to its end: only then are its last numbers a result."""
+    def has_ended(self) -> bool:
+        """Whether the run came to its end; only then are its last numbers results."""
         return self.status in ENDED
 
     @property
-    def made_by(self) -> str:
-        """For the line under a picture's title."""
-        return f"{self.task}, {self.algo}, {counted(len(self.seeds), 'seed')}"
+    def reward_free(self) -> bool:
+        """Whether the run explored without a reward."""
+        return bool(self.config.get("reward_free"))
 
     @property
     def deploys(self) -> bool:
-        """Whether exploring and deploying policies are two, as in Algorithm 2."""
+        """Whether the policy that is deployed is not the one that explores, as in Algorithm 2."""
         return bool(self.curve("explore_return_mean"))
 
     @property
-    def judged(self) -> str:
-        """Whose return `eval_return_mean` is."""
+    def evaluated_policy(self) -> str:
+        """What to call the policy whose return is `eval_return_mean`."""
         if self.deploys:
             return "deploying policy"
         return "best policy of the cover" if "best_index" in self.metrics else "policy"
 
+    @property
+    def certificate(self) -> dict[str, Any]:
+        """The entry `certificate` of `summary.json`; empty while the run is under way."""
+        return self.summary.get("certificate") or {}
+
     def curve(self, column: str) -> Curve:
+        """Return a column of `metrics.csv`; an unknown column gives an empty curve."""
         steps = self.metrics["env_steps"]
         values = self.metrics.get(column, np.full(steps.shape, np.nan))
         defined = np.isfinite(values).all(axis=1)
         return Curve(self.metrics["iteration"][defined, 0], steps[defined].mean(axis=1), values[defined])
 
-    @property
-    def reward_free(self) -> bool:
-        return bool(self.config.get("reward_free"))
-
     def shows(self, column: str) -> bool:
-        """What a policy earns at the task that explores with no reward was nobody's aim, and is not shown."""
+        """Return whether there is a curve to show; returns of a reward-free run are hidden, as it did not seek them."""
         return bool(self.curve(column)) and not (self.reward_free and column.startswith("eval_"))
 
     def final(self, column: str) -> np.ndarray | None:
-        """Its last row, [seeds]; none where it is not shown, or a seed has no number at the end."""
+        """Return the last row of a column, [seeds]; None if it is hidden or a seed has no number there."""
         return self.metrics[column][-1] if self.shows(column) and np.isfinite(self.metrics[column][-1]).all() else None
 
     @property
     def has_success(self) -> bool:
-        """Pendulum and the regulators have no goal, and who explores with no reward is not after it."""
+        """Whether success is measured: pendulum and the regulators have no goal, a reward-free run does not seek it."""
         return self.shows("eval_success")
 
     @cached_property
     def steps_to_success(self) -> np.ndarray:
-        """Of each seed; infinite where it never came."""
+        """The env steps of each seed's first success; infinite for a seed without one."""
         solved = self.metrics.get("eval_success", np.zeros_like(self.metrics["env_steps"])) >= SUCCESS
         return np.where(solved, self.metrics["env_steps"], np.inf).min(axis=0, initial=np.inf)
 
     @property
     def num_solved(self) -> int:
+        """The number of seeds that succeeded."""
         return int(np.isfinite(self.steps_to_success).sum())
 
     @property
     def env_steps(self) -> float:
-        """How many a seed took."""
+        """The env steps of a seed, the mean over seeds."""
         return float(self.metrics["env_steps"][-1].mean())
 
     @property
     def wall_s(self) -> float | None:
+        """The seconds that the run has taken."""
         clock = self.curve("wall_s")
         return self.summary.get("wall_s", float(clock.values[-1, 0]) if clock else None)
 
     @cached_property
-    def reached(self) -> float | None:
-        """The share of successes at what was planned for after exploring with no reward, where it was tried; with a
-        reward for being there alone, where there are others."""
+    def planned_success(self) -> float | None:
+        """The share of successes of the plans made after reward-free exploration (`places.csv`), if any were made.
+
+        Where several kinds of reward were planned for, only the one for being at the place counts.
+        """
         file = self.path / "places.csv"
         rows = [row for row in read_table(file) if row.get("paid", "there") == "there"] if file.exists() else []
         try:
@@ -147,40 +160,54 @@ class Run:
             raise ConfigError(f"{file}: has no share of successes ({error}); remove it to make it again") from error
 
     def records(self) -> list[Record]:
-        """Everything that was collected, in turn."""
+        """Read every record of the episode log, in order."""
         return list(read(self.path / "episodes"))
 
 
 @dataclass(frozen=True)
-class About:
-    """What an experiment says of itself: `experiment.json` in its folder of the results."""
+class Experiment:
+    """The description of an experiment, from `experiment.json`."""
 
     title: str
     place: str  # in the paper
     shows: str
     command: str
-    scale: str  # other than full, its numbers are no results
-    order: int  # on a page
-    runs: tuple[Path, ...]  # those that are there; some may lie with another experiment
+    scale: str  # the numbers of any scale but full are not results
+    order: int  # on the page
+    runs: tuple[Path, ...]  # those that exist; some may be another experiment's
 
 
-def about(folder: Path) -> About | None:
+def read_experiment(folder: Path) -> Experiment | None:
+    """Read the folder's `experiment.json`, if it has one."""
     file = folder / "experiment.json"
     if not file.exists():
         return None
     try:
-        said = _json_object(file)
-        if not all(isinstance(said[name], str) for name in ("title", "place", "shows", "command", "scale")):
-            raise ValueError("what it says is no text")
-        order = int(said.pop("order"))
-        runs = tuple(path for run in said.pop("runs") if ((path := folder.parent / run) / "metrics.csv").exists())
-        return About(**said, order=order, runs=runs)
+        content = _read_object(file)
+        if not all(isinstance(content[name], str) for name in ("title", "place", "shows", "command", "scale")):
+            raise ValueError("its texts must be strings")
+        order = int(content.pop("order"))
+        runs = tuple(path for run in content.pop("runs") if ((path := folder.parent / run) / "metrics.csv").exists())
+        return Experiment(**content, order=order, runs=runs)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{file}: cannot be read ({error}); run its experiment again") from error
 
 
+def read_tables(folder: Path) -> dict[str, list[dict[str, str]]]:
+    """Read the CSV files of an experiment's folder by file name, without those that have no row."""
+    tables = {path.name: read_table(path) for path in sorted(folder.glob("*.csv"))}
+    return {name: rows for name, rows in tables.items() if rows}
+
+
+def read_runs(paths: Sequence[Path]) -> list[Run]:
+    """Read the run folders given, and those inside the folders given."""
+    if not paths:
+        raise ConfigError("report: no folder was given; give a run folder or a folder of runs")
+    return [load(folder) for folder in find_runs(paths)]
+
+
 def find_runs(paths: Sequence[Path]) -> list[Path]:
-    """The run folders that are given, or lie inside those given, or that an experiment given has from another."""
+    """Return the run folders at or inside the paths, each once; refuse a path without any."""
     found: dict[Path, None] = {}
     for path in paths:
         inside = runs_in(path)
@@ -192,31 +219,32 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """Itself, if it is a run's, or those inside; and where it is an experiment's, those that it has from another."""
+    """Return the run folders at or inside a folder, and those its `experiment.json` names from other experiments."""
     if (folder / "metrics.csv").exists():
         return [folder.resolve()]
     inside = sorted(file.parent for file in folder.resolve().rglob("metrics.csv"))
-    others = made.runs if (made := about(folder.resolve())) else ()
-    return list(dict.fromkeys((*inside, *others)))
+    experiment = read_experiment(folder.resolve())
+    return list(dict.fromkeys((*inside, *(experiment.runs if experiment else ()))))
 
 
 def load(path: Path) -> Run:
+    """Read and check the files of a run folder."""
     try:
-        config = _json_object(path / "config.json")
-        summary = _json_object(path / "summary.json") if (path / "summary.json").exists() else {}
+        config = _read_object(path / "config.json")
+        summary = _read_object(path / "summary.json") if (path / "summary.json").exists() else {}
         if not (isinstance(config["task"]["name"], str) and isinstance(config["algo"], str)):
             raise ValueError("config.json names no task and algorithm")
         _check_types(config)
         _check_types(summary)
         columns = {name: np.array(values) for name, values in read_metrics(path).items()}
-        for name in _NEEDED:
+        for name in _REQUIRED:
             if name not in columns:
                 raise ValueError(f"metrics.csv has no column {name}")
         if not len(columns["seed"]):
             raise ValueError("metrics.csv has no row yet")
         run = Run(path, config, summary, *_by_seed(columns))
         _check_version(run.summary)
-        _check_whole(run)
+        _check_complete(run)
         return run
     except (OSError, ValueError, KeyError, TypeError) as error:
         line = " ".join(str(error).split())
@@ -225,57 +253,42 @@ def load(path: Path) -> Run:
         ) from error
 
 
-def _check_types(record: dict[str, Any]) -> None:
-    for name, kind in _TYPES.items():
-        if record.get(name) is not None and not isinstance(record[name], kind):
-            raise ValueError(f"{name} is {record[name]!r}")
-
-
-def _check_version(summary: dict[str, Any]) -> None:
-    """Before 1.0 a minor version may change what files mean, from then on a major one."""
-    theirs = (summary.get("versions") or {}).get("pcmlp")
-    ours = importlib.metadata.version("pcmlp")
-    if theirs is not None and _era(str(theirs)) != _era(ours):
-        raise ValueError(f"it was made by pcmlp {theirs}, and this is {ours}")
-
-
-def _era(version: str) -> list[str]:
-    return version.split(".")[: 2 if version.startswith("0.") else 1]
-
-
-def _check_whole(run: Run) -> None:
-    """A run that ended has written every row."""
-    said, rows = run.summary.get("iterations"), run.metrics["iteration"]
-    last = int(rows[-1, 0])
-    if run.done and said is not None and last != said:
-        raise ValueError(f"metrics.csv is half-written: it has rows up to iteration {last} of {said}")
-
-
-def _json_object(path: Path) -> dict[str, Any]:
+def _read_object(path: Path) -> dict[str, Any]:
     content = json.loads(path.read_text())
     if not isinstance(content, dict):
         raise ValueError(f"{path.name} is not an object")
     return content
 
 
+def _check_types(content: dict[str, Any]) -> None:
+    for name, kind in _TYPES.items():
+        if content.get(name) is not None and not isinstance(content[name], kind):
+            raise ValueError(f"{name} is {content[name]!r}")
+
+
+def _check_version(summary: dict[str, Any]) -> None:
+    """Refuse files of another version; before 1.0 a minor version may change what they mean, then only a major one."""
+
+    def era(version: str) -> list[str]:
+        return version.split(".")[: 2 if version.startswith("0.") else 1]
+
+    theirs, ours = (summary.get("versions") or {}).get("pcmlp"), importlib.metadata.version("pcmlp")
+    if theirs is not None and era(str(theirs)) != era(ours):
+        raise ValueError(f"it was made by pcmlp {theirs}, and this is {ours}")
+
+
+def _check_complete(run: Run) -> None:
+    """Refuse a run that has ended but lacks rows."""
+    expected, last = run.summary.get("iterations"), int(run.metrics["iteration"][-1, 0])
+    if run.has_ended and expected is not None and last != expected:
+        raise ValueError(f"metrics.csv is half-written: it has rows up to iteration {last} of {expected}")
+
+
 def _by_seed(columns: dict[str, np.ndarray]) -> tuple[tuple[int, ...], dict[str, np.ndarray]]:
-    """Each column as [iterations, seeds], without an iteration that was cut off."""
+    """Return the seeds, and each column as [iterations, seeds] without an iteration that was cut off."""
     seeds = list(dict.fromkeys(columns["seed"].tolist()))
-    whole = len(columns["seed"]) // max(1, len(seeds))  # iterations that every seed has a row of
-    table = {name: values[: whole * len(seeds)].reshape(whole, len(seeds)) for name, values in columns.items()}
+    complete = len(columns["seed"]) // max(1, len(seeds))  # iterations
+    table = {name: values[: complete * len(seeds)].reshape(complete, len(seeds)) for name, values in columns.items()}
     if not (table["seed"] == np.array(seeds)).all():
-        raise ValueError("metrics.csv has not a row for each seed and iteration")
+        raise ValueError("metrics.csv does not have a row for each seed and iteration")
     return tuple(int(seed) for seed in seeds), table
-
-
-def counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def number(x: float) -> str:
-    """A return, as people read it: no more than hundredths, no minus before a zero."""
-    return f"{x:,.0f}" if abs(x) >= 1_000 else f"{round(x, 2) + 0.0:.4g}"
-
-
-def percent(share: float | np.floating) -> str:
-    return f"{100 * share:.0f} %"

@@ -1,11 +1,11 @@
-"""What several seeds of several tasks say together (Agarwal et al. 2021).
+"""Statistics over the seeds of several tasks (Agarwal et al. 2021).
 
-    IQM      = the mean of the middle half of all scores: no seed decides it, and none but the worst and best is ignored
-    interval = its percentiles over bootstrap samples that draw seeds anew within each task
-    profile  = the share of runs with a score above tau, for every tau
+    IQM      = the mean of the middle half of all scores
+    interval = its 95 % percentile interval over bootstrap samples that resample seeds within each task
+    profile  = the share of seeds with a score above tau, for every tau
 
-(paper: mean and standard deviation over four seeds, and ranks by the mean.) Scores are returns that were made
-comparable, such as by what random play and the best known get.
+(paper: mean and standard deviation over four seeds, and ranks by the mean.) Scores are comparable between tasks, such
+as returns scaled by those of random play and of the best known algorithm.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,17 +16,19 @@ from scipy import stats
 
 _RESAMPLES = 2_000
 _CONFIDENCE = 0.95
-Scores = Sequence[np.ndarray]  # of each task, [seeds]
+TaskScores = Sequence[np.ndarray]  # [seeds] of each task
 
 
 class Estimate(NamedTuple):
+    """A number with its confidence interval, NaN where there is none."""
+
     value: float
     low: float
     high: float
 
 
-def interquartile_mean(scores: Scores) -> Estimate:
-    """Over all tasks and seeds, with its interval; of a single run there is none."""
+def interquartile_mean(scores: TaskScores) -> Estimate:
+    """Return the IQM over all tasks and seeds; it has no interval if a task has a single seed."""
 
     def pooled(*tasks: np.ndarray, axis: int = -1) -> np.ndarray | np.floating:
         return stats.trim_mean(np.concatenate(tasks, axis=axis), 0.25, axis=axis)
@@ -34,7 +36,7 @@ def interquartile_mean(scores: Scores) -> Estimate:
     value = float(pooled(*scores))
     if min(len(seeds) for seeds in scores) < 2:
         return Estimate(value, np.nan, np.nan)
-    found = stats.bootstrap(
+    result = stats.bootstrap(
         tuple(scores),
         pooled,
         n_resamples=_RESAMPLES,
@@ -43,31 +45,33 @@ def interquartile_mean(scores: Scores) -> Estimate:
         vectorized=True,
         rng=np.random.default_rng(0),
     )
-    low, high = found.confidence_interval
+    low, high = result.confidence_interval
     return Estimate(value, float(low), float(high))
 
 
-def profile(scores: Scores, thresholds: np.ndarray) -> np.ndarray:
-    """The share of runs above each threshold; every task counts the same, however many seeds it has."""
+def profile(scores: TaskScores, thresholds: np.ndarray) -> np.ndarray:
+    """Return the share of seeds above each threshold; every task has the same weight, however many seeds it has."""
     return np.mean([(seeds[:, None] > thresholds[None, :]).mean(axis=0) for seeds in scores], axis=0)
 
 
-def normalised(returns: np.ndarray, low: float, high: float) -> np.ndarray:
-    """0 for `low`, 1 for `high`."""
+def normalise(returns: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Scale returns so that `low` becomes 0 and `high` becomes 1."""
     if not high > low:
-        raise ValueError(f"a return of {low} for 0 and of {high} for 1 leaves nothing between them")
+        raise ValueError(f"low={low}, high={high}: nothing between them; give a high return above the low one")
     return (returns - low) / (high - low)
 
 
 class Rank(NamedTuple):
+    """The rank of an algorithm over tasks; 1 is the best."""
+
     mean: float
     median: float
 
 
 def ranks(means: Mapping[str, Mapping[str, float]]) -> dict[str, Rank]:
-    """Of each algorithm by its mean returns, task -> algorithm -> mean: 1 is the best, equals share what they take up.
+    """Rank the algorithms of task -> algorithm -> mean return; equal returns share the mean of their ranks.
 
-    An algorithm that a task has no number of is last there: it could not be run, which is no merit.
+    An algorithm without a number on a task is last there, because it could not be run.
     """
     names = list(dict.fromkeys(name for of_task in means.values() for name in of_task))
     table = [stats.rankdata([-of_task.get(name, -np.inf) for name in names]) for of_task in means.values()]

@@ -1,7 +1,7 @@
 """`pcmlp watch`: the page of a folder while its runs go on, served to this machine alone.
 
-The page asks for `version` every two seconds, and for itself where that has changed; what its reader has set stays. It
-is made anew only when somebody asks. A run whose files cannot be read at the moment is named and left out.
+The page asks for `version` every two seconds and reloads itself when that has changed; what its reader has set stays.
+It is made only when somebody asks for it. A run whose files cannot be read at the moment is named and left out.
 """
 
 import contextlib
@@ -10,55 +10,51 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
 
-from pcmlp.report.page.compose import compose
+from pcmlp.report.page import compose
 from pcmlp.report.reading import Run, load, runs_in
-from pcmlp.types import ConfigError
+from pcmlp.settings import ConfigError
 
 _LOOPBACK = "127.0.0.1"
-_HTTP = 80  # the port that no browser names
-_WATCHED = (
-    "*.csv",
-    "config.json",
-    "summary.json",
-    "experiment.json",
-)  # what a page is made of; episodes come with rows
+_HTTP = 80  # the port that browsers leave out of the Host header
+_WATCHED = ("*.csv", "config.json", "summary.json", "experiment.json")  # episodes change only together with rows
 
 
-class Watched:
-    """The newest page of a folder."""
+class WatchedFolder:
+    """A folder and its newest page."""
 
     def __init__(self, folder: Path):
         self.folder = folder.resolve()
         self._lock = Lock()
-        self._made = ("", "")  # version and page
+        self._newest = ("", "")  # version and page
 
     def version(self) -> str:
-        """Milliseconds of the last change, and a number for all changes."""
-        seen = []
+        """Return the milliseconds of the last change and a checksum of all changes."""
+        files = []
         for path in sorted({path for folder in self._folders() for name in _WATCHED for path in folder.rglob(name)}):
-            with contextlib.suppress(FileNotFoundError):  # it is being replaced, and will be there the next time
+            with contextlib.suppress(FileNotFoundError):  # it is being replaced
                 stat = path.stat()
-                seen.append((str(path), stat.st_mtime_ns, stat.st_size))
-        last = max((changed for _, changed, _ in seen), default=0)
-        return f"{last // 1_000_000}-{zlib.crc32(repr(seen).encode()):08x}"
+                files.append((str(path), stat.st_mtime_ns, stat.st_size))
+        last = max((changed for _, changed, _ in files), default=0)
+        return f"{last // 1_000_000}-{zlib.crc32(repr(files).encode()):08x}"
+
+    def page(self) -> str:
+        """Return the page, made again only if a file has changed."""
+        with self._lock:  # several readers share one page
+            version = self.version()
+            if version != self._newest[0]:
+                self._newest = (version, self._compose(version))
+            return self._newest[1]
 
     def _folders(self) -> list[Path]:
-        """Its own, and those of runs that lie elsewhere."""
+        """Return the folder itself and those of runs elsewhere that its experiment shows."""
         return [self.folder, *(run for run in self._runs()[0] if self.folder not in run.parents)]
 
     def _runs(self) -> tuple[list[Path], list[str]]:
-        """And why some may be missing, a line each."""
+        """Return the run folders, and a line about what is missing."""
         try:
             return runs_in(self.folder), []
         except ConfigError as error:
             return sorted(file.parent for file in self.folder.rglob("metrics.csv")), [f"Left out for now: {error}"]
-
-    def page(self) -> str:
-        with self._lock:  # one at a time: several readers are served the same page
-            version = self.version()
-            if version != self._made[0]:
-                self._made = (version, self._compose(version))
-            return self._made[1]
 
     def _compose(self, version: str) -> str:
         runs: list[Run] = []
@@ -68,32 +64,33 @@ class Watched:
                 runs.append(load(path))
             except ConfigError as error:
                 notes.append(f"Left out for now: {error}")
-        waiting = [] if runs else [f"No run in {self.folder.name} has written a row yet; this page goes on by itself."]
+        if not runs:
+            notes.insert(0, f"No run in {self.folder.name} has written a row yet; this page updates itself.")
         try:
-            return compose(runs, static=False, version=version, notes=[*waiting, *notes])
+            return compose(runs, static=False, version=version, notes=notes)
         except ConfigError as error:
             return compose([], static=False, version=version, notes=[str(error)])
 
 
 class Handler(BaseHTTPRequestHandler):
+    """The answers to `/` and `/version`."""
+
     server: "Server"
 
     def do_GET(self) -> None:
-        port = self.server.server_port
-        names = (_LOOPBACK, "localhost")
-        ours = (*(f"{name}:{port}" for name in names), *(names if port == _HTTP else ()))
-        if self.headers.get("Host") not in ours:  # another site's name for us
+        """Answer, refusing any other site's name for this machine (DNS rebinding)."""
+        port, names = self.server.server_port, (_LOOPBACK, "localhost")
+        allowed = (*(f"{name}:{port}" for name in names), *(names if port == _HTTP else ()))
+        if self.headers.get("Host") not in allowed:
             return self.send_error(403, "this page is for this machine alone")
-        answers = {
-            "/": ("text/html", self.server.watched.page),
-            "/version": ("text/plain", self.server.watched.version),
-        }
+        watched = self.server.watched
+        answers = {"/": ("text/html", watched.page), "/version": ("text/plain", watched.version)}
         if self.path not in answers:
             return self.send_error(404)
         kind, answer = answers[self.path]
         try:
             body = answer().encode()
-        except Exception as error:  # whatever it is, the next change of a file may mend it
+        except Exception as error:  # the next change of a file may repair it
             line = " ".join(f"{type(error).__name__}: {error}".split())
             return self.send_error(500, explain=f"the page cannot be made ({line})")
         self.send_response(200)
@@ -105,36 +102,39 @@ class Handler(BaseHTTPRequestHandler):
         return None
 
     def log_message(self, format: str, *args: object) -> None:
-        """Every two seconds a line would be nobody's news."""
+        """Print nothing: there would be a line every two seconds."""
 
 
 class Server(ThreadingHTTPServer):
+    """An HTTP server on the loopback interface."""
+
     daemon_threads = True
 
-    def __init__(self, watched: Watched, port: int):
+    def __init__(self, watched: WatchedFolder, port: int):
         self.watched = watched
         super().__init__((_LOOPBACK, port), Handler)
 
     @property
     def address(self) -> str:
+        """The page's address."""
         return f"http://{_LOOPBACK}:{self.server_port}/"
 
 
-def serve(folder: Path, port: int) -> Server:
-    """Ready to `serve_forever`; port 0 is any that is free."""
+def start_server(folder: Path, port: int) -> Server:
+    """Return a server that is ready to `serve_forever`; port 0 is any free one."""
     if not folder.is_dir():
         raise ConfigError(f"{folder}: is not a folder; give a run folder or a folder of runs")
     if not 0 <= port <= 65535:
         raise ConfigError(f"--port {port}: there is no such port; give one from 0, any that is free, to 65535")
     try:
-        return Server(Watched(folder), port)
+        return Server(WatchedFolder(folder), port)
     except OSError as error:
         raise ConfigError(f"--port {port}: cannot be used ({error.strerror}); give another, or 0 for any") from error
 
 
 def watch(folder: Path, port: int) -> None:
-    """Until Ctrl-C."""
-    with serve(folder, port) as server:
+    """Serve the page of a folder until Ctrl-C."""
+    with start_server(folder, port) as server:
         print(f"{server.address} shows {folder} as it changes; Ctrl-C ends it", flush=True)
         try:
             server.serve_forever()

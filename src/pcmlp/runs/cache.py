@@ -1,6 +1,6 @@
-"""What commands ask of JAX, and a library does not: where a user's files go and how programs start is the user's.
+"""JAX's settings for commands: the compilation cache and how programs start. A library leaves these to its user.
 
-A compilation cache on disk, so that a program is compiled once for a user, not once for a run. It lies in
+The cache on disk means that a program is compiled once per user, not once per run. It lies in
 `$XDG_CACHE_HOME/pcmlp/jax` or `~/.cache/pcmlp/jax`; `PCMLP_CACHE` names another folder, or is `off`.
 """
 
@@ -16,17 +16,17 @@ _WORTH_KEEPING_S = 0.05  # seconds of compiling; reading back takes milliseconds
 
 
 def prepare(*, tiny: bool = False) -> None:
-    """To be called before JAX is used. Programs that are `tiny` run for no time beside that of optimising them."""
+    """Set JAX up before it is used. `tiny` programs are not optimised: that takes longer than running them."""
     if tiny:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
     use_cache()
-    # A policy's answer to a simulator is awaited at once. Handing it to another thread took a third of what a step
-    # costs beside the physics. An accelerator is not concerned.
+    # A simulator waits for a policy's answer at once; handing it to another thread took a third of a step's cost beside
+    # the physics. Accelerators are not affected.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
 def use_cache() -> Path | None:
-    """The folder, or None where there is none to be had; a run needs no cache."""
+    """Turn the cache on; return its folder, or None where it cannot be used: a run needs no cache."""
     if jax.config.jax_compilation_cache_dir:  # pyright: ignore[reportAttributeAccessIssue]
         return None  # set by JAX's own variable
     folder = cache_folder()
@@ -46,7 +46,7 @@ def use_cache() -> Path | None:
 
 @contextlib.contextmanager
 def compiling_anew() -> Iterator[None]:
-    """With nothing that was compiled before, in this process or on disk."""
+    """Ignore everything that was compiled before, in this process or on disk."""
     before = jax.config.jax_enable_compilation_cache  # pyright: ignore[reportAttributeAccessIssue]
     jax.clear_caches()
     try:
@@ -59,6 +59,7 @@ def compiling_anew() -> Iterator[None]:
 
 
 def cache_folder() -> Path | None:
+    """Return the folder of the cache, or None if it is off."""
     named = os.environ.get("PCMLP_CACHE", "")
     if named.lower() == "off":
         return None

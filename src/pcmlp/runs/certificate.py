@@ -1,7 +1,7 @@
 """What a run's certificate is worth, and `--stop-when-certified`.
 
-The number is `pcmlp.certificate`'s. It is a bound where optimism is proved for this very run and planning is exact, an
-estimate where a theorem's c is used but the planner only finds much of the maximum, and a heuristic elsewhere.
+The number comes from `algorithms.certificate`. It is a bound where optimism is proved for this very run and planning is
+exact, an estimate where a theorem's c is used but the planner does not find the maximum, and a heuristic elsewhere.
 """
 
 import math
@@ -10,29 +10,36 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from pcmlp import theory
-from pcmlp.certificate import exact_values
-from pcmlp.features import feature_dim
-from pcmlp.framework import PCMLP
+from pcmlp.algorithms.certificate import exact_values
+from pcmlp.algorithms.deep import Deep
+from pcmlp.algorithms.framework import PCMLP
+from pcmlp.algorithms.random import RandomPlay
+from pcmlp.features import TaskFeatures, feature_dim
+from pcmlp.finite import FiniteTransition
 from pcmlp.models import KNR, LinearMDP, Tabular
+from pcmlp.runs.config import RunConfig
 from pcmlp.runs.folder import Row
-from pcmlp.runs.options import NO_BONUS, RECORDS, DeepConfig, FrameworkConfig, RunConfig, TaskFeatures
-from pcmlp.types import AbstractAlgorithm, AbstractPolicy, ConfigError, FiniteTransition, Task
+from pcmlp.settings import ConfigError
+from pcmlp.types import MDP, Algorithm, Policy, Problem
 
 DELTA = 0.1  # the probability with which a bound may fail, over all iterations of a seed
 
 
 class Standing(NamedTuple):
+    """The worth of a certificate, and why."""
+
     kind: Literal["bound", "estimate", "heuristic"]
     why: str
 
 
-def standing(config: RunConfig, algo: AbstractAlgorithm) -> Standing | None:
-    """What the run's certificate is; none where it has none."""
-    if without(config):
+def standing(config: RunConfig, algo: Algorithm, problem: Problem) -> Standing | None:
+    """Return what the certificate of a run is worth; None where it has none."""
+    if why_none(config):
         return None
-    if not (isinstance(algo, PCMLP) and isinstance(config, FrameworkConfig)):
+    if not (isinstance(algo, PCMLP) and isinstance(config.algorithm, PCMLP)):
         return Standing("heuristic", "no theorem covers a neural model and a planner that only improves a policy")
-    c, needed = algo.bonus_scale, proved_scale(algo, own_features=isinstance(config.features, TaskFeatures))
+    own = isinstance(config.algorithm.features, TaskFeatures)
+    c, needed = algo.bonus_scale, proved_scale(algo, problem.world.mdp, config.num_iterations, own_features=own)
     if needed is None:
         return Standing("heuristic", "no theorem covers this model, these features and these samples")
     if c < needed * (1 - 1e-9):  # not for the last bit of a root
@@ -42,31 +49,34 @@ def standing(config: RunConfig, algo: AbstractAlgorithm) -> Standing | None:
     return Standing("bound", f"with probability {1 - DELTA:g} at least, for all iterations of a seed")
 
 
-def without(config: RunConfig) -> str:
-    """Why a run has no certificate, if it has none."""
-    if config.algo == "random":
-        return "random plays and promises nothing; give another --algo"
-    if config.algo in RECORDS:
+def why_none(config: RunConfig) -> str:
+    """Return why a run has no certificate, or an empty text if it has one."""
+    algorithm = config.algorithm
+    if isinstance(algorithm, RandomPlay):
+        return "random play promises nothing; give another --algo"
+    if not isinstance(algorithm, Deep | PCMLP):
         return f"{config.algo} has no model to promise anything by; give another --algo"
-    if config.algo in NO_BONUS:
+    if isinstance(algorithm, Deep) and not algorithm.bonus.pays:
         return f"{config.algo} has no bonus, so that what it promises may be less than the best; give another --algo"
-    if isinstance(config, DeepConfig) and config.reward_free:
-        return "a reward-free run promises nothing of the reward; explore for it as well"
+    if isinstance(algorithm, Deep) and algorithm.reward_free:
+        return "a reward-free run promises nothing about the reward; explore for it as well"
     return ""
 
 
-def proved_scale(algo: PCMLP, *, own_features: bool = True) -> float | None:
-    """The least c at which every promise of the run is proved to be at least J* (docs/theory.md, the certificate); for
-    a KNR the lemma's, though a run has not the samples it asks for; none where nothing is proved."""
-    mdp, model = algo.world.mdp, algo.model
-    H, N = mdp.horizon, algo.num_iterations
+def proved_scale(algo: PCMLP, mdp: MDP, num_iterations: int, *, own_features: bool = True) -> float | None:
+    """Return the least c at which every promise of the run is proved to be at least J* (docs/theory.md, the
+    certificate); for a KNR the lemma's, though a run has fewer samples than it asks for; None where nothing is
+    proved."""
+    model, H, N = algo.model, mdp.horizon, num_iterations
     if isinstance(model, KNR):
+        assert model.radius is not None
         return theory.knr_scale(H, model.radius, model.sigma, algo.ridge) if own_features else None
     if not isinstance(model, LinearMDP | Tabular) or not isinstance(mdp.transition, FiniteTransition):
         return None
-    dim = feature_dim(algo.features, algo.world.states, algo.world.actions)
+    assert callable(algo.features)
+    dim = feature_dim(algo.features, mdp)
     if isinstance(model, Tabular):
-        # Counting is maximum likelihood over the deterministic tables, and right wherever it has counted once.
+        # Counting is maximum likelihood over deterministic tables, and right wherever it has counted once.
         table = np.asarray(mdp.transition.probabilities())
         sure = algo.fit_samples is None and own_features and bool(np.all((table == 0) | (table == 1)))
         return H * math.sqrt(algo.ridge) / 2 if sure else None
@@ -82,36 +92,37 @@ def proved_scale(algo: PCMLP, *, own_features: bool = True) -> float | None:
 
 
 def check_threshold(config: RunConfig, threshold: float | None) -> None:
+    """Raise unless the run has a certificate that can fall below the threshold."""
     if threshold is None:
         return
     if not 0 <= threshold < math.inf:  # NaN neither
         raise ConfigError(f"stop_when_certified={threshold:g}: what may be left to gain; give 0 or more")
-    if why := without(config):
+    if why := why_none(config):
         raise ConfigError(f"stop_when_certified={threshold:g}: there is no certificate, {why}, or leave it out")
 
 
-def note(threshold: float, stands: Standing | None) -> str:
-    """What to expect of a run that its certificate ends."""
+def describe_threshold(threshold: float, stands: Standing | None) -> str:
+    """Return what to expect from a run that its certificate ends."""
     assert stands is not None
     shown = f"a {stands.kind} ({stands.why})" if stands.kind != "estimate" else f"an estimate ({stands.why})"
     return f"ends when the certificate of every seed is at most {threshold:g}; it is {shown}"
 
 
 def certificates(
-    task: Task, policies: AbstractPolicy, metrics: dict[str, np.ndarray], returns: np.ndarray
+    problem: Problem, policies: Policy, metrics: dict[str, np.ndarray], returns: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """The column `certificate`: what was promised less what the deployed policies get, exactly where the MDP is finite,
-    by their evaluation's `returns` [seeds, episodes] elsewhere. A promise that is no number certifies nothing."""
+    """Return the column `certificate`: the promise less the value of the deployed policies, exact where the MDP is
+    finite, by their evaluation's `returns` [seeds, episodes] elsewhere. A promise that is NaN certifies nothing."""
     if "promised" not in metrics:
         return {}
-    exact = exact_values(task.world.mdp, policies)
+    exact = exact_values(problem.world.mdp, policies)
     value = np.mean(returns, axis=1) if exact is None else np.asarray(exact)
     promised = metrics["promised"]
     return {"certificate": np.where(np.isfinite(promised), promised, np.nan) - value}
 
 
 def is_certified(rows: list[Row], iteration: int | None, threshold: float | None) -> bool:
-    """Whether every seed's certificate of an iteration is at most the threshold."""
+    """Return whether every seed's certificate of an iteration is at most the threshold."""
     if threshold is None or not iteration:
         return False
     found = [row.get("certificate") for row in rows if row["iteration"] == iteration]

@@ -1,56 +1,69 @@
-"""The configuration of a run, resolved from presets and `--set key=value`, and as JSON.
+"""The configuration of a run: a task, a method with its presets, and `--set key=value`; and the same as JSON.
 
-`task`, `features`, `model` and `planner` are groups: `features.name=fourier` chooses the record whose fields
-`features.dim` and so on then are, so that a group holds no setting of another record. Everything is checked here or in
-`runs.build`, before anything is compiled.
+Settings belong to the classes that use them (`settings`), so this only finds the parts, lays presets and given values
+over them, and checks what several parts decide together. All of it happens before anything is compiled.
 """
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pcmlp.runs.options import (
-    COMMAND_LINE,
-    GROUPS,
-    RECORDS,
-    CoverConfig,
-    DeepConfig,
-    FrameworkConfig,
-    FreeConfig,
-    RunConfig,
-    name_of,
-)
-from pcmlp.runs.parse import annotations, known, nearest, parse, parse_int, split_settings
-from pcmlp.runs.presets import (
-    ALGORITHMS,
-    DEEP_PRESETS,
-    DEEP_TASKS,
-    FREE_PRESETS,
-    PAPER_PRESETS,
-    PLANNERS_OF,
-    PRESETS,
-    REWARD_FREE,
-    algorithms_for,
-    any_preset,
-    default_algorithm,
-    dense_preset,
-)
-from pcmlp.runs.validate import validate
+from pcmlp.algorithms import METHODS
+from pcmlp.algorithms.method import Method
+from pcmlp.parts import NAMES, find_known, find_method, methods_for
+from pcmlp.runs.keys import FLAGS, check_choices, check_known, check_used, unused_reason
+from pcmlp.settings import ConfigError, Part, flatten, overlay, parse_int, show, tiny_settings, to_record, walk
 from pcmlp.tasks import TASKS
-from pcmlp.tasks.registered import PREFIX, GymnasiumTask, time_limit
-from pcmlp.types import ConfigError
+from pcmlp.tasks.registered import PREFIX, GymnasiumTask, find_registered
+from pcmlp.types import Algorithm, Problem, Task
+from pcmlp.usercode import check_code, hash_code, is_place
 
-# Settings that are younger than runs which are to be read, and what they were before there was a choice.
-LATER = {"noise": 0.0, "rnd_steps": None}
-LATER_OF_PLANNER = {"trpo": {"entropy": 0.0}, "cem": {"truncated": False, "smoothing": 0.0}}
+_LARGEST_SEED = 2**32 - 1
+_LARGEST_STEPS = 2**31 - 1  # steps are counted in 32 bits
+_MOST_EPISODES = 100_000
+_DEFAULT_STEPS, _DEFAULT_EPISODES = 2_000, 100
 
 
-def plain_settings(record: type[RunConfig]) -> dict[str, Any]:
-    """The keys of a configuration that are neither a group nor a flag, and their types."""
-    elsewhere = (*COMMAND_LINE, *GROUPS, *record.absent)
-    return {key: kind for key, kind in annotations(record).items() if key not in elsewhere}
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides the outcome of a run."""
+
+    task: Task
+    algo: str
+    algorithm: Algorithm
+    seeds: tuple[int, ...]
+    steps: int  # env steps of each seed
+    preset: str = "ours"
+    eval_episodes: int = _DEFAULT_EPISODES
+    code: Mapping[str, str] = field(default_factory=dict)  # files of the user's code that it names -> SHA-256
+
+    @property
+    def task_name(self) -> str:
+        """The name of the task."""
+        return NAMES.name_of(self.task) or type(self.task).__name__
+
+    @property
+    def method(self) -> Method:
+        """The method that the algorithm belongs to."""
+        return find_method(self.algo)
+
+    @property
+    def steps_per_iteration(self) -> float:
+        """The env steps of one iteration."""
+        return self.algorithm.steps_per_iteration(self.task.horizon)
+
+    @property
+    def num_iterations(self) -> int:
+        """The iterations that the steps are enough for."""
+        return int(self.steps // self.steps_per_iteration)
+
+    def part_names(self) -> dict[str, str]:
+        """Return the names of the algorithm's parts by group, such as {"planner": "trpo"}."""
+        record = flatten(to_record(self.algorithm, NAMES))
+        return {key.removesuffix(".name"): name for key, name in record.items() if key.endswith(".name")}
 
 
 def resolve(
@@ -58,248 +71,220 @@ def resolve(
     algo: str | None = None,
     seeds: Sequence[int | str] = (0, 1, 2, 3),
     steps: int | str | None = None,
-    settings: Sequence[str] = (),
+    settings: Iterable[str] = (),
 ) -> RunConfig:
-    """Presets, then `settings`, each a `key=value`; checked."""
-    if task.startswith(PREFIX):
-        return _resolve_registered(task.removeprefix(PREFIX), algo or "pcmlp", seeds, steps, settings)
-    known("task", task, TASKS, "pcmlp list shows them all")
-    algo = known("algo", algo or default_algorithm(task), ALGORITHMS, "pcmlp list shows them all")
-    if (algo, task) not in PRESETS:
-        works = " or ".join(algorithms_for(task))
-        raise ConfigError(f"algo={algo}: not made for {task}; give --algo {works}")
+    """Return the checked configuration for a task and a method by name, with presets and `key=value` settings."""
     given = split_settings(settings)
-    preset = _preset(algo, task, given)
-    options = _choose("task", task, given, preset)
-    record = RECORDS.get(algo, DeepConfig if task in DEEP_TASKS else FrameworkConfig)
-    return _resolve(record, options, algo, seeds, preset["steps"] if steps is None else steps, preset, given)
+    chosen = choose_task(task, given)
+    algo = algo or next(iter(methods_for(task, chosen.kind)), "pcmlp")
+    return configure(chosen, task, algo, seeds, steps, given)
 
 
-def _resolve_registered(
-    name: str, algo: str, seeds: Sequence[int | str], steps: int | str | None, settings: Sequence[str]
+def configure(
+    task: Task,
+    task_name: str,
+    algo: str,
+    seeds: Sequence[int | str],
+    steps: int | str | None,
+    given: Mapping[str, str],
 ) -> RunConfig:
-    """For an environment that is registered with Gymnasium."""
-    given = _given_for_any(name, algo, settings)
-    limit = time_limit(name)
-    if limit is None and "task.horizon" not in given:
-        raise ConfigError(f"task={PREFIX}{name}: has no time limit; give the steps of an episode, task.horizon=INT")
-    if "task.id" in given:
-        raise ConfigError(f"task.id={given['task.id']}: not a key of --set; give it as the first argument, {PREFIX}ID")
-    options = _fill("task", GymnasiumTask, given, {"task.id": name, "task.horizon": limit}).with_hash()
-    preset = any_preset(algo, options.horizon, given.get("preset") == "dense")
-    record = RECORDS.get(algo, DeepConfig)
-    return _resolve(record, options, algo, seeds, preset["steps"] if steps is None else steps, preset, given)
-
-
-def resolve_gymnasium(
-    name: str, horizon: int, algo: str, seed: int, steps: int, settings: Sequence[str] = ()
-) -> DeepConfig:
-    """For an environment that was handed in."""
-    given = _given_for_any(name, algo, settings)
-    if of_task := [key for key in given if key.startswith("task.")]:
-        raise ConfigError(f"{of_task[0]}={given[of_task[0]]}: {name} is no task of ours; give it beside the env")
-    if algo in RECORDS:
-        raise ConfigError(
-            f"algo={algo}: not for an agent, which is one of {' or '.join(DEEP_PRESETS)}; give one of them"
-        )
-    task, preset = GymnasiumTask(name, horizon), any_preset(algo, horizon, given.get("preset") == "dense")
-    config = _resolve(DeepConfig, task, algo, (seed,), steps, preset, given)
-    assert isinstance(config, DeepConfig)
+    """Return the checked configuration of a method on a task, with given settings over the method's preset."""
+    method = find_method(algo)
+    name = given.get("preset", "ours")
+    preset = choose_preset(method, algo, name, task_name, task)
+    check_used(given, task, method, algo, method.algorithm)
+    algorithm = overlay(overlay(method.algorithm, preset, NAMES), given, NAMES)
+    assert isinstance(algorithm, Algorithm)
+    check_used(given, task, method, algo, algorithm)
+    check_known(given, task, algo, algorithm)
+    check_choices(given, method, algo)
+    algorithm = _round_up_samples(algorithm, given, task.horizon)
+    config = RunConfig(
+        task=task,
+        algo=algo,
+        algorithm=algorithm,
+        seeds=tuple(parse_int("seeds", str(seed)) for seed in seeds),
+        steps=parse_int("steps", str(preset.get("steps", _DEFAULT_STEPS) if steps is None else steps)),
+        preset=name,
+        eval_episodes=parse_int(
+            "eval_episodes", str(given.get("eval_episodes", preset.get("eval_episodes", _DEFAULT_EPISODES)))
+        ),
+        code=hash_code({"task": task_name, "algo": algo, **given}),
+    )
+    _check_run(config)
     return config
 
 
-def _given_for_any(name: str, algo: str, settings: Sequence[str]) -> dict[str, str]:
-    """The settings, checked, of an environment that is not among our tasks."""
-    if algo not in (any_algorithm := (*DEEP_PRESETS, *FREE_PRESETS)):
-        raise ConfigError(f"algo={algo}: not made for any environment; give {' or '.join(any_algorithm)}")
-    given = split_settings(settings)
-    if given.get("preset", "ours") == "paper":
-        raise ConfigError(f"preset=paper: the paper has no table for {name}; leave it out")
-    if given.get("preset", "ours") == "dense":
-        _check_dense(algo)
+def choose_task(name: str, given: Mapping[str, str]) -> Task:
+    """Return the task by name, gym:ID or FILE.py:NAME, with its given settings."""
+    if name.startswith(PREFIX):
+        made_id = name.removeprefix(PREFIX)
+        limit = find_registered(made_id)
+        if limit is None and "task.horizon" not in given:
+            raise ConfigError(f"task={name}: has no time limit; give the steps of an episode, task.horizon=INT")
+        task: Part = GymnasiumTask(id=made_id, horizon=limit or 1)
+    elif is_place(name):
+        task = NAMES.find("task", Task, name)()
+    else:
+        task = TASKS[find_known("task", name, TASKS, "pcmlp list shows them all")]()
+    task = overlay(task, given, NAMES, "task.")
+    assert isinstance(task, Task)
+    return task
+
+
+def choose_preset(method: Method, algo: str, name: str, task_name: str, task: Task) -> dict[str, Any]:
+    """Return the settings of a preset, or raise if the method has none for the task."""
+    settings = method.preset(name, task_name, task.kind, task.horizon)
+    if settings is not None:
+        return settings
+    if name == "ours":
+        works = " or ".join(methods_for(task_name, task.kind)) or "a method with a preset for its kind"
+        raise ConfigError(f"algo={algo}: not made for {task_name}; give --algo {works}")
+    presets = sorted({known for other in METHODS.values() for known in other.presets})
+    find_known("preset", name, presets, f"one of {', '.join(presets)}")
+    raise ConfigError(f"preset={name}: {algo} has none for {task_name}; leave it out")
+
+
+def split_settings(settings: Iterable[str]) -> dict[str, str]:
+    """Return `key=value` items as a dict."""
+    given: dict[str, str] = {}
+    for item in settings:
+        key, equals, text = item.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            raise ConfigError(f"--set {item}: no key=value; write it like --set bonus_scale=0.1")
+        if key in given:
+            raise ConfigError(f"{key}={text.strip()}: set twice (before: {given[key]}); give it once")
+        given[key] = text.strip()
     return given
 
 
-def _resolve(
-    record: type[RunConfig],
-    task: Any,
-    algo: str,
-    seeds: Sequence[int | str],
-    steps: int | str,
-    preset: dict[str, Any],
-    given: dict[str, str],
-) -> RunConfig:
-    groups = {
-        "task": task,
-        "features": _choose("features", _group_name("features", given, preset, "task"), given, preset),
-        "planner": _choose("planner", _planner_name(algo, given, preset), given, preset),
-        "model": _choose("model", _model_name(given, preset), given, preset),
+def _round_up_samples(algorithm: Algorithm, given: Mapping[str, str], horizon: int) -> Algorithm:
+    """Give every policy at least one whole episode; a smaller number that was asked for is refused."""
+    samples = getattr(algorithm, "samples_per_policy", None)
+    if samples is None or samples >= horizon or getattr(algorithm, "draws", "episodes") == "iid":
+        return algorithm
+    if "samples_per_policy" in given:
+        iid = ", or draws=iid" if hasattr(algorithm, "draws") else ""
+        raise ConfigError(
+            f"samples_per_policy={samples}: less than one episode of {horizon} steps; give {horizon} or more{iid}"
+        )
+    return dataclasses.replace(algorithm, samples_per_policy=horizon)
+
+
+def _check_run(config: RunConfig) -> None:
+    seeds, shown, horizon = config.seeds, " ".join(map(str, config.seeds)), config.task.horizon
+    repeated = [seed for seed in seeds if seeds.count(seed) > 1]
+    rows = getattr(config.algorithm, "replay_size", horizon)
+    for good, line in (
+        (seeds, f"seeds={shown}: no seed, no run; give at least one, such as --seeds 0"),
+        (not repeated, f"seeds={shown}: {repeated[:1]} repeated; give each seed once"),
+        (all(0 <= s <= _LARGEST_SEED for s in seeds), f"seeds={shown}: give numbers from 0 to {_LARGEST_SEED}"),
+        (config.steps <= _LARGEST_STEPS, f"steps={config.steps}: give at most {_LARGEST_STEPS}"),
+        (
+            1 <= config.eval_episodes <= _MOST_EPISODES,
+            f"eval_episodes={config.eval_episodes}: give 1 to {_MOST_EPISODES}",
+        ),
+        (rows >= horizon, f"replay_size={rows}: give {horizon} (an episode) or more"),
+    ):
+        if not good:
+            raise ConfigError(line)
+    if config.num_iterations < 1:
+        needed = -(-config.steps_per_iteration // 1)
+        raise ConfigError(
+            f"steps={config.steps}: less than one iteration, which takes {needed:.0f} env steps; "
+            f"give {needed:.0f} or more, or a smaller samples_per_policy"
+        )
+
+
+def build(config: RunConfig) -> tuple[Problem, Algorithm]:
+    """Return the problem and the algorithm bound to it, after the checks that need both."""
+    problem = build_problem(config.task)
+    try:
+        return problem, config.algorithm.bind(problem)
+    except ConfigError as error:
+        line = str(error)
+        named = line.startswith(("features", "model", "algo")) or "=" in line.split(":")[0]
+        raise ConfigError(line if named else f"algo={config.algo}: {line}") from error
+
+
+def build_problem(task: Task) -> Problem:
+    """Build a task; an error names the task's settings."""
+    try:
+        return task.build()
+    except (TypeError, ValueError) as error:  # a ConfigError, or an array of the wrong kind in a user's file
+        line = str(error).splitlines()[0]
+        named = isinstance(error, ConfigError) and line.startswith(("task.", "environment", "horizon="))
+        raise ConfigError(line if named else f"{_show_changed(task)}: {line}") from error
+
+
+def _show_changed(task: Task) -> str:
+    """Return the settings of a task that are not its defaults, for an error that is about their combination."""
+    changed = {key: value for key, setting, value in walk(task, "task.") if value != setting.default}
+    pairs = " ".join(f"{key}={show(value)}" for key, value in changed.items())
+    return pairs or f"task.name={NAMES.name_of(task)}"
+
+
+def tiny_overrides(config: RunConfig) -> list[str]:
+    """Return the settings that make a run like this one take milliseconds, as `--set` takes them."""
+    tiny = {f"task.{key}": value for key, value in tiny_settings(config.task).items()} | tiny_settings(config.algorithm)
+    used = {
+        key: value
+        for key, value in tiny.items()
+        if unused_reason(config.method, config.task, config.algorithm, key) is None
     }
-    for key, text in given.items():
-        _check_key(key, text, groups, record)
-    kinds = plain_settings(record)
-    plain = {key: preset[key] for key in kinds if key in preset}
-    plain |= {key: parse(key, given[key], kind) for key, kind in kinds.items() if key in given}
-    numbers = tuple(parse_int("seeds", str(seed)) for seed in seeds)
-    config = record(algo=algo, seeds=numbers, steps=parse_int("steps", str(steps)), **groups, **plain)
-    if config.samples_per_policy is None or "samples_per_policy" not in given:  # a preset does not know the horizon
-        enough = max(config.samples_per_policy or 1, config.task.horizon)
-        config = dataclasses.replace(config, samples_per_policy=enough)
-    validate(config)
-    return config
-
-
-def _preset(algo: str, task: str, given: dict[str, str]) -> dict[str, Any]:
-    chosen = parse("preset", given.get("preset", "ours"), annotations(RunConfig)["preset"])
-    if chosen == "ours":
-        return PRESETS[algo, task]
-    if chosen == "dense":
-        _check_dense(algo, task in DEEP_TASKS)
-        return dense_preset(algo, task)
-    if (algo, task) not in PAPER_PRESETS:
-        raise ConfigError(f"preset=paper: the paper has no table for {algo} on {task}; leave it out")
-    return PAPER_PRESETS[algo, task]
-
-
-def _check_dense(algo: str, deep: bool = True) -> None:
-    if algo != "pcmlp" or not deep:
-        raise ConfigError(f"preset=dense: made for algo=pcmlp in tasks of vectors, not for {algo} here; leave it out")
-
-
-def _model_name(given: dict[str, str], preset: dict[str, Any]) -> str:
-    """A task or an algorithm comes with its class of models."""
-    name = _group_name("model", given, preset, "task")
-    made_for = preset.get("model.name", "task")
-    if name != made_for:
-        raise ConfigError(f"model.name={name}: this algorithm and task are for {made_for}; leave it out")
-    return name
-
-
-def _group_name(group: str, given: dict[str, str], preset: dict[str, Any], default: str) -> str:
-    key = f"{group}.name"
-    names = GROUPS[group]
-    name = given[key] if key in given else preset.get(key, default)
-    return known(key, name, names, "one of " + ", ".join(names))
-
-
-def _planner_name(algo: str, given: dict[str, str], preset: dict[str, Any]) -> str:
-    allowed = PLANNERS_OF[algo]
-    name = _group_name("planner", given, preset, allowed[0])
-    if name not in allowed:
-        raise ConfigError(f"planner.name={name}: {algo} plans by {' or '.join(allowed)}; give that or leave it out")
-    return name
-
-
-def _choose(group: str, name: str, given: dict[str, str], preset: dict[str, Any]) -> Any:
-    """The record `name` of the group; a preset for another record of it says nothing about this one."""
-    same = preset.get(f"{group}.name", name) == name
-    return _fill(group, GROUPS[group][name], given, preset if same else {})
-
-
-def _fill(group: str, options: type, given: dict[str, str], preset: dict[str, Any]) -> Any:
-    types = annotations(options)
-    values = {name: preset[f"{group}.{name}"] for name in types if f"{group}.{name}" in preset}
-    for name, annotation in types.items():
-        key = f"{group}.{name}"
-        if key in given:
-            values[name] = parse(key, given[key], annotation)
-    return options(**values)
-
-
-def keys_of(groups: dict[str, Any], record: type[RunConfig]) -> list[str]:
-    """Every key that `--set` takes, given the chosen records."""
-    inside = [f"{group}.{name}" for group, options in groups.items() for name in annotations(type(options))]
-    return [*plain_settings(record), "features.name", "model.name", "planner.name", *inside]
-
-
-def _check_key(key: str, text: str, groups: dict[str, Any], record: type[RunConfig]) -> None:
-    _check_absent(key, text, record)
-    keys = keys_of(groups, record)
-    if key in keys:
-        return
-    if key in COMMAND_LINE or key == "task.name":
-        flag = "the first argument" if key.startswith("task") else f"--{key}"
-        raise ConfigError(f"{key}={text}: not a key of --set; give it as {flag}")
-    if key not in plain_settings(DeepConfig) and any(key in plain_settings(o) for o in (FreeConfig, CoverConfig)):
-        raise ConfigError(f"{key}={text}: a setting of algorithms with no model, trpo, sac and pc-pg; leave it out")
-    if any(key in plain_settings(other) for other in (FrameworkConfig, DeepConfig)):
-        other = 2 if key in plain_settings(DeepConfig) else 1
-        raise ConfigError(f"{key}={text}: a setting of Algorithm {other}, which is not what runs here; leave it out")
-    group, _, name = key.partition(".")
-    elsewhere = [other for other, options in GROUPS.get(group, {}).items() if name in annotations(options)]
-    if elsewhere and group != "task":
-        chosen = name_of(GROUPS[group], groups[group])
-        raise ConfigError(f"{key}={text}: {group} {chosen} has no {name} (of {' and '.join(elsewhere)}); leave it out")
-    raise ConfigError(f"{key}={text}: unknown key; the nearest is {nearest(key, keys)}")
-
-
-def _check_absent(key: str, text: str, record: type[RunConfig]) -> None:
-    """That who has no model or bonus is not asked to set it."""
-    if record not in (FreeConfig, CoverConfig) or (key, text) in (("features.name", "none"), ("model.name", "none")):
-        return
-    if key.startswith("model."):
-        raise ConfigError(f"{key}={text}: this algorithm is model-free, so there is no model to set; leave it out")
-    if record is not FreeConfig:
-        return
-    if key == "reward_free":
-        works = " or ".join(REWARD_FREE)
-        raise ConfigError(f"{key}={text}: without a reward this algorithm learns nothing; give --algo {works}")
-    if key in record.absent or key.startswith("features."):
-        raise ConfigError(f"{key}={text}: this algorithm has no bonus, so there is nothing of it to set; leave it out")
+    return [*(f"{key}={show(value)}" for key, value in used.items()), "eval_episodes=2"]
 
 
 def to_json(config: RunConfig) -> str:
-    """Whole and resolved; the keys are those of `--set`."""
-    record = dataclasses.asdict(config)
-    for group, names in GROUPS.items():
-        record[group] = {"name": name_of(names, getattr(config, group)), **record[group]}
-    record["task"].pop("id", None)  # the name has it
-    for key in config.absent:
-        del record[key]
+    """Return the whole configuration; its keys are those of `--set`, without those that mean nothing here."""
+    record = {
+        "task": {"name": config.task_name, **to_record(config.task, NAMES)},
+        "algo": config.algo,
+        "preset": config.preset,
+        "seeds": list(config.seeds),
+        "steps": config.steps,
+        "eval_episodes": config.eval_episodes,
+        **drop_unused(to_record(config.algorithm, NAMES), config),
+        **({"code": dict(config.code)} if config.code else {}),
+    }
     return json.dumps(record, indent=2) + "\n"
 
 
-def from_json(text: str) -> RunConfig:
-    """What it does not say is the preset's, but a planner's settings that came later than the run were off."""
+def drop_unused(record: dict[str, Any], config: RunConfig, path: str = "") -> dict[str, Any]:
+    """Return the JSON of an algorithm without settings that mean nothing in this configuration."""
+    kept: dict[str, Any] = {}
+    for name, value in record.items():
+        key = f"{path}{name}"
+        if isinstance(value, dict):
+            inside = drop_unused(value, config, f"{key}.")
+            kept |= {name: inside} if inside else {}
+        elif unused_reason(config.method, config.task, config.algorithm, key) is None:
+            kept[name] = value
+    return kept
+
+
+def from_json(text: str, *, trust_code: bool = False, where: str = "this run") -> RunConfig:
+    """Return the configuration that `to_json` wrote. Code that it names is imported only if it is trusted."""
     try:
         record = json.loads(text)
-        task, algo, seeds, steps = record["task"].pop("name"), record["algo"], record["seeds"], record["steps"]
-        record["planner"] = {**LATER_OF_PLANNER.get(record["planner"]["name"], {}), **record["planner"]}
+        task, algo, seeds, steps = record["task"].pop("name"), record.pop("algo"), record["seeds"], record["steps"]
+        hashes, flat = record.pop("code", {}), settings_of_record(record)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"config.json: not the configuration of a run ({error!r}); start the run again") from error
-    return resolve(task, algo, seeds, steps, settings_in(record))
+    check_code({"task": task, "algo": algo, **flat}, hashes, trust_code, where)
+    return resolve(task, algo, seeds, steps, [f"{key}={text}" for key, text in flat.items()])
 
 
-def load_config(run: Path) -> RunConfig:
+def settings_of_record(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings of a configuration's JSON by dotted key, as `--set` takes them."""
+    return {key: show(value) for key, value in flatten(record).items() if key not in FLAGS}
+
+
+def load_config(run: Path, *, trust_code: bool = False) -> RunConfig:
+    """Return the configuration of a run folder."""
     try:
-        return from_json((run / "config.json").read_text())
+        text = (run / "config.json").read_text()
     except OSError as error:
         raise ConfigError(f"{run}: not a run folder ({error.strerror}: {error.filename})") from error
-
-
-def settings_in(record: dict[str, Any], prefix: str = "") -> list[str]:
-    """The settings of a configuration's JSON, as `--set` takes them."""
-    items = []
-    for key, value in record.items():
-        if isinstance(value, dict):
-            items += settings_in(value, f"{key}.")
-        elif prefix or key not in COMMAND_LINE:
-            if isinstance(value, list):
-                value = ",".join(map(str, value))
-            text = value if isinstance(value, str) else str(value).lower()  # None and booleans as `--set` has them
-            items.append(f"{prefix}{key}={text}")
-    return items
-
-
-__all__ = [
-    "LATER",
-    "LATER_OF_PLANNER",
-    "RunConfig",
-    "from_json",
-    "keys_of",
-    "load_config",
-    "resolve",
-    "resolve_gymnasium",
-    "settings_in",
-    "to_json",
-]
+    return from_json(text, trust_code=trust_code, where=str(run))

@@ -1,41 +1,55 @@
-"""Files that are there whole or not at all, even if the machine stops, and files that are read only where they belong.
+"""Files that exist whole or not at all, even if the machine stops, and files that are read only where they belong.
 
-A file is written under another name, forced to disk, renamed, and the folder that names it forced to disk as well: a
-rename alone is known to the machine, not to its disk.
+A file is written under another name, synced to disk and renamed, and then its folder is synced: a rename alone is known
+to the machine, not to its disk.
 """
 
 import contextlib
 import errno
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from pcmlp.types import ConfigError, RunStopped
+from pcmlp.settings import ConfigError
+from pcmlp.types import RunStopped
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """All of it or nothing."""
+    """Write all of the data or nothing."""
     fresh = path.with_name(path.name + ".new")
-    write_and_sync(fresh, data)
+    with fresh.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(fresh, path)
     sync_folder(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
+    """Write all of the text or nothing."""
     write_durably(path, text.encode())
 
 
-def write_and_sync(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+def write_json(path: Path, record: dict[str, Any]) -> None:
+    """Write a record as JSON, all or nothing."""
+    write_text(path, json.dumps(record, indent=2) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; a `ValueError` says that the file does not hold one."""
+    record = json.loads(path.read_text())
+    if not isinstance(record, dict):
+        raise ValueError(f"{path} holds no JSON object")
+    return record
 
 
 def sync_folder(folder: Path) -> None:
+    """Force the names of a folder's files to disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -45,7 +59,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def room_for(what: str, folder: Path, needed: int) -> Iterator[None]:
-    """A full disk under what is written here ends the run with a line that says how much room it needs."""
+    """Turn a full disk into `RunStopped`, with a line that says how much room is needed."""
     try:
         yield
     except OSError as error:
@@ -54,16 +68,16 @@ def room_for(what: str, folder: Path, needed: int) -> Iterator[None]:
         free = shutil.disk_usage(folder).free
         limit = " (or more than a file may have)" if error.errno == errno.EFBIG else ""
         raise RunStopped(
-            f"{folder}: no space for {what}{limit}: {_shown(needed)} needed, {_shown(free)} free; "
+            f"{folder}: no space for {what}{limit}: {_megabytes(needed)} needed, {_megabytes(free)} free; "
             "nothing that was there is lost: make room and go on with --resume"
         ) from error
 
 
 def check_own(file: Path, inside: Path) -> None:
-    """That a file of the folder `inside` really lies there: a link could lead anywhere."""
+    """Raise unless a file of the folder `inside` really lies there: a link could lead anywhere."""
     if file.resolve() != inside.resolve() / file.relative_to(inside):
         raise ConfigError(f"{file}: is a link, or lies behind one, out of {inside}; put the file itself there")
 
 
-def _shown(size: int) -> str:
+def _megabytes(size: int) -> str:
     return f"{size / 1e6:.1f} MB"

@@ -1,10 +1,10 @@
-"""The append-only log of everything that was collected: `episodes/log` in the run folder.
+"""The append-only log of every real step: `episodes/log` in the run folder.
 
     record = b"PCEP" | payload length, 8 bytes | CRC-32 of the payload, 4 bytes | payload      (little-endian)
     payload = a safetensors file: the arrays of `Transitions`, [seeds, rows, ...], the iteration and seeds as metadata
 
 A run may be cut off in the middle of a record, so reading stops at the first one that is not whole, and writing
-starts over from there. What a checkpoint relies on is told by `Extent`: a replay is rebuilt from it.
+starts over from there. A checkpoint remembers the `Extent` of the log that its replay is rebuilt from.
 """
 
 import hashlib
@@ -21,8 +21,8 @@ import jax
 import numpy as np
 from safetensors.numpy import load, save
 
+from pcmlp.replay import Transitions
 from pcmlp.runs.durable import room_for
-from pcmlp.types import Transitions
 
 _MAGIC = b"PCEP"
 _PART = 2**24  # bytes that are read at a time
@@ -32,7 +32,7 @@ _FIELDS = ("state", "action", "reward", "next_state", "terminal", "last", "valid
 
 @dataclass(frozen=True)
 class Record:
-    """What all seeds collected in one iteration."""
+    """The steps of all seeds in one iteration."""
 
     iteration: int
     seeds: tuple[int, ...]
@@ -40,14 +40,14 @@ class Record:
 
 
 class Extent(NamedTuple):
-    """The log up to some point, so that whatever was changed before it shows."""
+    """The log up to some point: its size and hash."""
 
     size: int  # bytes
     sha256: str
 
 
 class EpisodeLog:
-    """The writer; a context manager."""
+    """The writer of a log; a context manager."""
 
     def __init__(self, folder: Path):
         folder.mkdir(parents=True, exist_ok=True)
@@ -55,21 +55,22 @@ class EpisodeLog:
         path = log_path(folder)
         whole = _whole_length(path) if path.exists() else 0
         self._size, self._hash = whole, _hash_of(path, whole) if whole else hashlib.sha256()
-        self._file = path.open("ab", buffering=0)  # what a full disk has refused must not be tried again at closing
+        self._file = path.open("ab", buffering=0)  # a write that a full disk refused must not be repeated at closing
         self._file.truncate(whole)
 
     @property
     def extent(self) -> Extent:
+        """The size and hash of the log so far."""
         return Extent(self._size, self._hash.hexdigest())
 
     def append(self, iteration: int, seeds: Sequence[int], rows: object) -> None:
-        """`rows` is a `Transitions` with a leading axis of seeds."""
+        """Append a record. `rows` is a `Transitions` with a leading axis of seeds."""
         arrays = {name: np.asarray(getattr(rows, name), order="C") for name in _FIELDS}
         payload = save(arrays, {"iteration": str(iteration), "seeds": " ".join(map(str, seeds))})
         with room_for(f"the episodes of iteration {iteration}", self._folder, len(payload)):
             record = _HEADER.pack(_MAGIC, len(payload), zlib.crc32(payload)) + payload
             left = memoryview(record)
-            while left:  # a disk that is nearly full takes a part
+            while left:  # a disk that is nearly full accepts a part
                 left = left[self._file.write(left) :]
             os.fsync(self._file.fileno())
         self._size += len(record)
@@ -82,8 +83,8 @@ class EpisodeLog:
         self._file.close()
 
 
-def is_as_it_was(folder: Path, extent: Extent) -> bool:
-    """Whether the log still begins with what it had then."""
+def is_unchanged(folder: Path, extent: Extent) -> bool:
+    """Return whether the log still begins with that extent."""
     path = log_path(folder)
     if not path.exists() or path.stat().st_size < extent.size:
         return False
@@ -91,11 +92,12 @@ def is_as_it_was(folder: Path, extent: Extent) -> bool:
 
 
 def log_path(folder: Path) -> Path:
+    """Return the file of the log."""
     return folder / "log"
 
 
 def read(folder: Path) -> Iterator[Record]:
-    """The whole records of a log, in the order they were written."""
+    """Yield the whole records of a log, in the order they were written."""
     path = log_path(folder)
     if not path.exists():
         return
@@ -107,12 +109,12 @@ def read(folder: Path) -> Iterator[Record]:
 
 
 def rows_of(record: Record) -> Transitions:
-    """With a leading axis of seeds."""
+    """Return the transitions of a record, with a leading axis of seeds."""
     return jax.vmap(lambda arrays: Transitions(**arrays))({name: record.arrays[name] for name in _FIELDS})
 
 
 def cut(folder: Path, iteration: int) -> None:
-    """Drops what was logged after the iteration."""
+    """Drop what was logged after an iteration."""
     path = log_path(folder)
     if not path.exists():
         return
@@ -153,6 +155,6 @@ def _hash_of(path: Path, size: int) -> "hashlib._Hash":
 
 
 def _metadata(payload: bytes) -> dict[str, str]:
-    """A safetensors file begins with the length of its JSON header; its reader keeps the metadata to itself."""
+    """Return the metadata of a safetensors file, which its reader does not give: it begins with a JSON header."""
     (length,) = struct.unpack_from("<Q", payload)
     return json.loads(payload[8 : 8 + length])["__metadata__"]

@@ -2,11 +2,10 @@
 
     s_0 ... s_n,  a_0 ... a_{n-1} as the world took them,  r_0 ... r_{n-1} of the task
 
-An episode's last step is a termination where the MDP ended there, and a truncation otherwise: at the horizon, or before
-it where no more steps were collected.
+An episode's last step is a termination if the MDP ended there, and a truncation otherwise: at the horizon, or earlier
+if no more steps were collected.
 """
 
-import dataclasses
 import importlib.util
 import shutil
 import warnings
@@ -16,13 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pcmlp.runs.build import build_task
-from pcmlp.runs.config import RunConfig, load_config
+from pcmlp.runs.config import RunConfig, build_problem, load_config
 from pcmlp.runs.durable import check_own
 from pcmlp.runs.episodes import Record, log_path, read
 from pcmlp.runs.folder import RunFolder, read_summary
-from pcmlp.tasks.registered import GymnasiumTask
-from pcmlp.types import Box, ConfigError, Space
+from pcmlp.settings import ConfigError
+from pcmlp.spaces import Box, Space
 
 _NEEDED = ("minari", "h5py")  # Minari by itself has no file format
 _PER_EPISODE = 20_000  # bytes that HDF5 takes beside the numbers
@@ -30,6 +28,8 @@ _PADDING = 1.5  # of the numbers themselves
 
 
 class Episode(NamedTuple):
+    """One episode of a seed."""
+
     seed: int
     iteration: int
     observations: np.ndarray  # one more than there are steps
@@ -39,20 +39,19 @@ class Episode(NamedTuple):
     truncations: np.ndarray
 
 
-def export(run: Path, name: str) -> Any:
-    """The `MinariDataset` that was written; bad input writes nothing."""
+def export(run: Path, name: str, *, trust_code: bool = False) -> Any:
+    """Write the dataset and return it; bad input writes nothing."""
     check_name(name)
-    config = load_config(run)
-    if isinstance(config.task, GymnasiumTask):  # the log has its rewards: no code that a file names is needed
-        config = dataclasses.replace(config, task=dataclasses.replace(config.task, reward=None, terminal=None))
-    world = build_task(config).world
+    config = load_config(run, trust_code=trust_code)
+    mdp = build_problem(config.task).world.mdp
     check_own(log_path(RunFolder(run).episodes), run)
-    episodes = [episode for record in read(RunFolder(run).episodes) for episode in episodes_of(record, world.actions)]
-    check_episodes(episodes, world.states, run)
-    return write(name, episodes, config, world.states, world.actions, made_by(run))
+    episodes = [episode for record in read(RunFolder(run).episodes) for episode in episodes_of(record, mdp.actions)]
+    check_episodes(episodes, mdp.states, run)
+    return write(name, episodes, config, mdp.states, mdp.actions, read_origin(run))
 
 
 def check_name(name: str) -> None:
+    """Raise unless Minari is installed and accepts the name."""
     for package in _NEEDED:
         if importlib.util.find_spec(package) is None:
             raise ConfigError(f"--minari: needs {package}; pip install 'pcmlp[minari]'")
@@ -69,14 +68,14 @@ def check_name(name: str) -> None:
 
 
 def episodes_of(record: Record, actions: Space) -> Iterator[Episode]:
-    """What each seed has walked, episode by episode; no episode goes on in another record."""
+    """Yield the episodes of every seed; none continues in another record."""
     for i, seed in enumerate(record.seeds):
         state, action, reward, next_state, terminal, last, valid = (
             record.arrays[field][i]
             for field in ("state", "action", "reward", "next_state", "terminal", "last", "valid")
         )
-        if isinstance(actions, Box):  # the log has them as the policy gave them
-            action = np.clip(action, actions.low, actions.high)
+        if isinstance(actions, Box):  # the log has what the policy asked for
+            action = np.clip(action, *actions.bounds)
         walked = np.flatnonzero(valid)
         for rows in np.split(walked, np.flatnonzero(last[walked]) + 1):
             if rows.size == 0:
@@ -88,16 +87,17 @@ def episodes_of(record: Record, actions: Space) -> Iterator[Episode]:
 
 
 def check_episodes(episodes: list[Episode], states: Space, run: Path) -> None:
+    """Raise unless there are episodes, and they fit the task."""
     log = log_path(RunFolder(run).episodes)
     if not episodes:
         raise ConfigError(f"{log}: no whole episode in it; train the run first, by --resume if it was cut off")
-    wanted = states.low.shape if isinstance(states, Box) else ()
+    wanted = (states.size,) if isinstance(states, Box) else ()
     if any(episode.observations.shape[1:] != wanted for episode in episodes):
         raise ConfigError(f"{log}: not the episodes of the configuration beside it; train the run again")
 
 
-def made_by(run: Path) -> dict[str, Any]:
-    """The command and the versions, which a run that has not ended has not told yet."""
+def read_origin(run: Path) -> dict[str, Any]:
+    """Return the command and the versions of a run; nothing if it has not ended yet."""
     try:
         summary = read_summary(run)
         return {name: summary[name] for name in ("command", "versions")}
@@ -108,6 +108,7 @@ def made_by(run: Path) -> dict[str, Any]:
 def write(
     name: str, episodes: list[Episode], config: RunConfig, states: Space, actions: Space, facts: dict[str, Any]
 ) -> Any:
+    """Write the episodes as a Minari dataset and return it."""
     import minari
     from minari.data_collector import EpisodeBuffer
 
@@ -132,18 +133,18 @@ def write(
                 buffers,
                 algorithm_name=config.algo,
                 author="pcmlp",
-                observation_space=holding(states, [episode.observations for episode in episodes]),
-                action_space=holding(actions, [episode.actions for episode in episodes]),
-                description=description(config),
+                observation_space=enclose(states, [episode.observations for episode in episodes]),
+                action_space=enclose(actions, [episode.actions for episode in episodes]),
+                description=describe(config),
             )
         dataset.storage.update_metadata(facts)
         dataset.storage.update_episode_metadata({"iteration": episode.iteration} for episode in episodes)
-    except FileExistsError as error:  # another process was as quick: the place is its own
+    except FileExistsError as error:  # another process was faster: the place is its own
         raise ConfigError(f"--minari {name}: {error}") from error
     except BaseException as error:
-        if isinstance(error, ValueError) and "already exists" in str(error):  # the same, in Minari's words
+        if isinstance(error, ValueError) and "already exists" in str(error):  # the same error in other words
             raise ConfigError(f"--minari {name}: {error}") from error
-        shutil.rmtree(place, ignore_errors=True)  # half a dataset would be loaded as if it were whole
+        shutil.rmtree(place, ignore_errors=True)  # Minari would load half a dataset as a whole one
         if isinstance(error, OSError):
             raise unwritable(name, error.strerror or error) from error
         raise
@@ -151,7 +152,7 @@ def write(
 
 
 def free_place(name: str) -> Path:
-    """Where Minari will write; a dataset that is there is never written over."""
+    """Return where Minari will write; a dataset that is there is never overwritten."""
     from minari.storage import get_dataset_path
 
     try:
@@ -159,12 +160,12 @@ def free_place(name: str) -> Path:
     except OSError as error:
         raise unwritable(name, error.strerror or error) from error
     if place.exists():
-        raise ConfigError(f"--minari {name}: {place} exists and is not written over; give another name or version")
+        raise ConfigError(f"--minari {name}: {place} exists and is not overwritten; give another name or version")
     return place
 
 
 def check_room(episodes: list[Episode], place: Path, name: str) -> None:
-    """Before anything is written: HDF5 crashes where a disk is full."""
+    """Raise if the disk is too full, before anything is written: HDF5 crashes there."""
     numbers = sum(array.nbytes for episode in episodes for array in episode[2:])
     needed = _PADDING * numbers + _PER_EPISODE * len(episodes)
     folder = next(parent for parent in place.parents if parent.exists())
@@ -174,26 +175,25 @@ def check_room(episodes: list[Episode], place: Path, name: str) -> None:
 
 
 def unwritable(name: str, why: object) -> ConfigError:
+    """Return the error about a dataset that cannot be written."""
     return ConfigError(f"--minari {name}: cannot be written ({why}); MINARI_DATASETS_PATH names another folder")
 
 
-def holding(space: Space, values: list[np.ndarray]) -> Any:
-    """The space for Gymnasium; wider where noise or rounding has led out of it, since Minari's users rely on it."""
+def enclose(space: Space, values: list[np.ndarray]) -> Any:
+    """Return the space for Gymnasium, widened where noise or rounding has left it: Minari's users rely on it."""
     from gymnasium import spaces
 
     if not isinstance(space, Box):
         return spaces.Discrete(space.size)
-    low = np.min([np.asarray(space.low), *(each.min(axis=0) for each in values)], axis=0)
-    high = np.max([np.asarray(space.high), *(each.max(axis=0) for each in values)], axis=0)
+    low = np.min([space.bounds[0], *(each.min(axis=0) for each in values)], axis=0)
+    high = np.max([space.bounds[1], *(each.max(axis=0) for each in values)], axis=0)
     return spaces.Box(low, high, dtype=np.float32)
 
 
-def description(config: RunConfig) -> str:
+def describe(config: RunConfig) -> str:
+    """Return the description of the dataset."""
     return (
         f"Every real step that the algorithm {config.algo} took to learn {config.task_name}, in order. The seed of an "
         "episode is that of the learner it belongs to, its iteration the one that collected it. An episode that was "
         f"truncated before its horizon of {config.task.horizon} steps was cut off there: no more were collected."
     )
-
-
-__all__ = ["export"]

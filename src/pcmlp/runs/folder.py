@@ -1,21 +1,20 @@
 """The run folder: `config.json`, `metrics.csv`, `summary.json`, `episodes/`, `policy/`, `checkpoint/`, `lock`.
 
-Whatever is written is on disk before the next iteration begins, so a run that was cut off can be read.
+Everything is on disk before the next iteration begins, so a run that was cut off can be read.
 """
 
 import csv
 import io
-import json
 import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pcmlp.runs.durable import room_for, write_text
+from pcmlp.runs.durable import read_json, room_for, write_json, write_text
 from pcmlp.runs.lock import NAME as LOCK
 from pcmlp.runs.lock import Lock
-from pcmlp.types import ConfigError
+from pcmlp.settings import ConfigError
 
 # The promised columns, in this order; what an algorithm adds comes after them.
 COLUMNS = (
@@ -35,13 +34,15 @@ Row = dict[str, Any]  # column -> number, or None where it is not defined
 
 
 class RunFolder:
+    """The folder of one run."""
+
     def __init__(self, path: Path):
         self.path = path
         self._columns: list[str] = []
 
     @staticmethod
     def create(path: Path, config: str) -> "tuple[RunFolder, Lock]":
-        """A new folder and its lock; a run that is already there is never written over."""
+        """Return a new folder and its lock; a run that is already there is never overwritten."""
         check_free(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -58,18 +59,21 @@ class RunFolder:
 
     @property
     def episodes(self) -> Path:
+        """The folder of the episode log."""
         return self.path / "episodes"
 
     @property
     def policy(self) -> Path:
+        """The folder of the deployed policies."""
         return self.path / "policy"
 
     @property
     def checkpoint(self) -> Path:
+        """The folder of the checkpoints."""
         return self.path / "checkpoint"
 
     def cut(self, iteration: int) -> list[Row]:
-        """Drops the rows after the iteration from `metrics.csv`, which goes on from there, and returns the others."""
+        """Drop the rows after an iteration from `metrics.csv`, and return the others."""
         path = self.path / "metrics.csv"
         kept = self.rows_through(iteration)
         if not kept:
@@ -81,13 +85,14 @@ class RunFolder:
         return [{name: _typed(name, text) for name, text in row.items()} for row in kept]
 
     def rows_through(self, iteration: int) -> list[dict[str, str]]:
-        """The whole rows up to the iteration, as text."""
+        """Return the whole rows up to an iteration, as text."""
         path = self.path / "metrics.csv"
         whole = [row for row in _rows(path) if None not in row.values()] if path.exists() else []
         return [row for row in whole if int(row["iteration"]) <= iteration]
 
     def append(self, rows: Sequence[Row]) -> None:
-        """Rows of `metrics.csv`. Row 0 comes before anyone knows what an algorithm measures, so columns may grow."""
+        """Append rows to `metrics.csv`. Row 0 is written before it is known what the algorithm measures, so columns may
+        be added."""
         path = self.path / "metrics.csv"
         new = [name for row in rows for name in row if name not in COLUMNS and name not in self._columns]
         if new or not self._columns:
@@ -97,19 +102,20 @@ class RunFolder:
             rows = [*kept, *rows]
         text = io.StringIO()
         writer = csv.DictWriter(text, self._columns, lineterminator="\n")
-        writer.writerows({name: shown(value) for name, value in row.items()} for row in rows)
+        writer.writerows({name: show_number(value) for name, value in row.items()} for row in rows)
         with room_for("the rows of an iteration", self.path, len(text.getvalue())), path.open("a", newline="") as file:
             file.write(text.getvalue())
             file.flush()
             os.fsync(file.fileno())
 
     def write_config(self, config: str) -> None:
+        """Write `config.json`."""
         write_text(self.path / "config.json", config)
 
     def write_summary(self, summary: dict[str, Any]) -> None:
-        text = json.dumps(summary, indent=2) + "\n"
-        with room_for("summary.json", self.path, len(text)):
-            write_text(self.path / "summary.json", text)
+        """Write `summary.json`."""
+        with room_for("summary.json", self.path, len(str(summary))):
+            write_json(self.path / "summary.json", summary)
 
 
 def _rows(path: Path) -> list[Row]:
@@ -124,27 +130,28 @@ def _typed(name: str, text: str) -> int | float | None:
 
 
 def as_read(row: Row) -> Row:
-    """The row as `metrics.csv` gives it back: a run that is resumed knows no more digits than that."""
-    return {name: _typed(name, shown(value)) for name, value in row.items()}
+    """Return a row as `metrics.csv` gives it back: a resumed run knows no more digits than that."""
+    return {name: _typed(name, show_number(value)) for name, value in row.items()}
 
 
 def check_free(path: Path) -> None:
+    """Raise unless a new run can be written into the folder."""
     if path.is_dir() and any(file.name != LOCK for file in path.iterdir()):
         remedy = "or --resume to go on with it" if (path / "config.json").exists() else "new or empty"
-        raise ConfigError(f"--out {path}: already holds files, which are not written over; give another, {remedy}")
+        raise ConfigError(f"--out {path}: already holds files, which are not overwritten; give another, {remedy}")
     if path.exists() and not path.is_dir():
         raise ConfigError(f"--out {path}: is a file; give another folder")
 
 
-def shown(value: Any) -> str:
-    """32-bit numbers have seven digits; more would be noise."""
+def show_number(value: Any) -> str:
+    """Return a number as text, with the seven digits that 32 bits have."""
     if value is None:
         return ""
     return f"{value + 0.0:.7g}" if isinstance(value, float) else str(value)  # + 0.0: no minus before a zero
 
 
 def read_metrics(run: Path) -> dict[str, list[float]]:
-    """`metrics.csv` by column, NaN where it is empty; a last line that is not whole (yet) is left out."""
+    """Read `metrics.csv` by column, NaN where a cell is empty; a last line that is not whole (yet) is left out."""
     lines = (run / "metrics.csv").read_text().splitlines(keepends=True)
     whole = lines[:-1] if lines and not lines[-1].endswith("\n") else lines
     names, *rows = csv.reader(whole or [""])
@@ -159,7 +166,7 @@ def _number(text: str) -> float:
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """A table beside runs, whole; all cells are text."""
+    """Read a table beside runs; all cells are text."""
     try:
         text = path.read_text()
         lines = list(csv.reader(text.splitlines()))
@@ -171,8 +178,10 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 
 def read_config(run: Path) -> dict[str, Any]:
-    return json.loads((run / "config.json").read_text())
+    """Read `config.json` as it is."""
+    return read_json(run / "config.json")
 
 
 def read_summary(run: Path) -> dict[str, Any]:
-    return json.loads((run / "summary.json").read_text())
+    """Read `summary.json`."""
+    return read_json(run / "summary.json")

@@ -1,9 +1,9 @@
-"""One process for a run folder: `lock` in it is locked for as long as its process lives, and says whose it is.
+"""One process per run folder: the file `lock` is locked as long as its process lives, and names it.
 
-The operating system drops the lock of a process that died, however it died, so a lock that is left behind holds nobody
-up. A file server can be wrong in both directions: it may hold a lock for a machine that died long ago (`once_free`),
-and may give away one whose process is alive, or have none to give. So the lock is signed, and whoever has it looks at
-the signature before it writes.
+The operating system releases the lock of a process that died, however it died, so a stale lock blocks nobody. A file
+server can be wrong in both directions: it may keep a lock for a machine that died long ago (`once_free`), and may give
+away one whose process is alive, or have no locks at all. So the lock is signed, and its holder checks the signature
+before every write.
 """
 
 import json
@@ -15,10 +15,11 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import IO, Any
 
-from pcmlp.types import ConfigError, RunStopped
+from pcmlp.settings import ConfigError
+from pcmlp.types import RunStopped
 
 NAME = "lock"
-_LOOK_S = 5.0  # between two tries
+_RETRY_S = 5.0  # seconds between two tries
 
 try:
     import fcntl
@@ -27,11 +28,12 @@ except ImportError:  # Windows: nothing is locked there
 
 
 class InUse(ConfigError):
-    """Another process has the run's lock."""
+    """A run whose lock another process holds."""
 
 
 class Lock:
-    """A context manager; taken and signed when it is made. Of two that were given it, the later one has it."""
+    """A lock that is taken and signed when it is made; a context manager. If two processes get it, the later one holds
+    it."""
 
     def __init__(self, run: Path):
         self._run = run
@@ -44,9 +46,9 @@ class Lock:
             raise
 
     def check(self) -> None:
-        """That nobody took this process for dead and went on in its place."""
+        """Raise if another process took this one for dead and went on in its place."""
         try:
-            mine = (self._run / NAME).read_bytes() == self._signature  # opened anew, as a file server is then asked
+            mine = (self._run / NAME).read_bytes() == self._signature  # opened anew, so that a file server is asked
         except OSError:
             mine = False
         if not mine:
@@ -59,13 +61,13 @@ class Lock:
         self.close()
 
     def close(self) -> None:
+        """Release the lock."""
         self._file.close()
 
 
 def once_free(run: Path, do: Callable[[], object], seconds: float, dead: Callable[[], Collection[str]]) -> None:
-    """Does what needs the run's lock, and again while it is in use; after some seconds a dead machine loses it.
-
-    Which machines are dead is asked only then, as whoever knows may have to find out first."""
+    """Call `do`, which needs the run's lock, again and again while the lock is in use; after `seconds` a dead machine
+    loses it. Which machines are dead is asked only then, because finding out may take time."""
     end = time.monotonic() + seconds
     while True:
         try:
@@ -73,8 +75,8 @@ def once_free(run: Path, do: Callable[[], object], seconds: float, dead: Callabl
             return
         except InUse:
             if time.monotonic() < end:
-                time.sleep(_LOOK_S)
-            elif _told(run).get("host") in dead():
+                time.sleep(_RETRY_S)
+            elif _holder(run).get("host") in dead():
                 (run / NAME).unlink(missing_ok=True)
             else:
                 raise
@@ -85,15 +87,17 @@ def _take(file: IO[bytes], run: Path) -> None:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError) as error:
-        raise InUse(f"{run}: in use by {_holder(run)}; wait for it or stop it, or give another --out") from error
+        raise InUse(
+            f"{run}: in use by {_describe_holder(run)}; wait for it or stop it, or give another --out"
+        ) from error
     except OSError:  # a file system without locks: nothing is locked there
         pass
 
 
 def _sign(file: IO[bytes]) -> bytes:
-    """Written over what is there, in one piece and at once: the file is never empty, and no cache keeps it."""
-    told = {"process": os.getpid(), "host": platform.node(), "since": time.strftime("%F %T %Z")}
-    signature = json.dumps({**told, "signature": uuid.uuid4().hex}).encode()
+    """Write a signature over the old one in a single write: the file is never empty, and no cache keeps it."""
+    holder = {"process": os.getpid(), "host": platform.node(), "since": time.strftime("%F %T %Z")}
+    signature = json.dumps({**holder, "signature": uuid.uuid4().hex}).encode()
     file.seek(0)
     file.write(signature)
     file.truncate()
@@ -101,17 +105,17 @@ def _sign(file: IO[bytes]) -> bytes:
     return signature
 
 
-def _told(run: Path) -> dict[str, Any]:
-    """What the holder says of itself; nothing where it is just about to."""
+def _holder(run: Path) -> dict[str, Any]:
+    """Return what the holder wrote about itself; nothing if it has not written yet."""
     try:
-        told = json.loads((run / NAME).read_bytes())
+        holder = json.loads((run / NAME).read_bytes())
     except (OSError, ValueError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return holder if isinstance(holder, dict) else {}
 
 
-def _holder(run: Path) -> str:
-    told = _told(run)
-    if not {"process", "host", "since"} <= told.keys():
+def _describe_holder(run: Path) -> str:
+    holder = _holder(run)
+    if not {"process", "host", "since"} <= holder.keys():
         return "another process"
-    return f"process {told['process']} on {told['host']} since {told['since']}"
+    return f"process {holder['process']} on {holder['host']} since {holder['since']}"

@@ -1,91 +1,87 @@
-"""`pcmlp plan RUN --reward FILE.py:NAME`: a new reward in the model that a run has learned, with no new sample.
+"""`pcmlp plan RUN --reward FILE.py:NAME`: a new reward in the model that a run has learned, without a new sample.
 
-The run's last checkpoint has model and seen box, its episode log the replay. What is planned there goes to a folder of
-its own, `config.json`, `plan.json` and `policy/`, which `pcmlp eval` measures in the real world under that reward.
-Everything is checked before anything long begins.
+The run's last checkpoint has the model, its episode log the replay. The plan goes to a folder of its own with
+`config.json`, `plan.json` and `policy/`, which `pcmlp eval` measures in the real world under that reward. Everything is
+checked before anything long begins.
 """
 
 import dataclasses
-import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from pcmlp.deep import Deep, DeepLearner
-from pcmlp.replan import Ahead, Search, replan, search
-from pcmlp.runs.aim import FILE, Aim, Functions, aimed, check_functions
-from pcmlp.runs.build import build
-from pcmlp.runs.config import RunConfig, load_config, to_json
-from pcmlp.runs.durable import write_text
+from pcmlp.algorithms.deep import Deep, DeepLearner
+from pcmlp.algorithms.replan import Ahead, Search, replan, search
+from pcmlp.parts import NAMES
+from pcmlp.runs.aim import FILE, Aim, Functions, check_functions, with_objective
+from pcmlp.runs.config import RunConfig, build, load_config, to_json
+from pcmlp.runs.durable import write_json
 from pcmlp.runs.episodes import read
 from pcmlp.runs.folder import RunFolder, check_free
-from pcmlp.runs.options import PLANNERS, CEMOptions, DeepConfig, MPPIOptions, SACOptions, name_of
-from pcmlp.runs.policy import check_trusted, save_policies
-from pcmlp.runs.presets import DEEP_PRESETS
-from pcmlp.runs.resume import left_off
+from pcmlp.runs.policy import save_policies
+from pcmlp.runs.resume import latest_checkpoint
 from pcmlp.runs.run import seed_keys
 from pcmlp.runs.summary import device, versions
+from pcmlp.settings import ConfigError
 from pcmlp.tasks.checks import Samples
-from pcmlp.types import AbstractPolicy, ConfigError, RunStopped, Task
+from pcmlp.trees import take
+from pcmlp.types import Policy, Problem, RunStopped
 
-MODELLED = [algo for algo in DEEP_PRESETS if algo != "random"]  # whose runs hold a model that can be planned in
 _AHEAD = Ahead()
 
 
-class Learned(NamedTuple):
-    """A run, as it was after its last checkpoint."""
+class LearnedRun(NamedTuple):
+    """A run as it was after its last checkpoint."""
 
     path: Path
     config: RunConfig
-    task: Task
-    algo: Deep
+    problem: Problem
+    algorithm: Deep
     learner: DeepLearner
     keys: Array
     iteration: int
 
     @property
     def env_steps(self) -> float:
+        """The env steps that the model was learned from, averaged over seeds."""
         return float(np.mean(np.asarray(self.learner.env_steps)))
 
 
 class Planned(NamedTuple):
-    task: Task  # the world under the new reward
-    policies: AbstractPolicy  # with a leading axis of seeds
+    """The outcome of a plan."""
+
+    problem: Problem  # under the new reward
+    policies: Policy  # with a leading axis of seeds
     values: np.ndarray  # [seeds, attempts, rounds], imagined returns
 
 
-def load_learned(run: Path, seeds: Sequence[int] = (), *, trust_code: bool = False) -> Learned:
-    """What the run has learned, of these seeds, or of all."""
-    config = load_config(run)
-    if not isinstance(config, DeepConfig) or config.algo not in MODELLED:
+def load_learned(run: Path, seeds: Sequence[int] = (), *, trust_code: bool = False) -> LearnedRun:
+    """Load what a run has learned, for these seeds or for all."""
+    config = load_config(run, trust_code=trust_code)
+    if not isinstance(config.algorithm, Deep):
         raise ConfigError(
             f"{run}: of {config.algo}, which has no model that a new reward can be planned in; "
-            f"give a run of {' or '.join(MODELLED)}"
+            "give a run of Deep PC-MLP or of a rival that learns a model, such as pcmlp or mbpo"
         )
-    chosen = _chosen_seeds(run, config, seeds)
-    check_trusted(run, config, None, trust_code)
-    task, algo = build(config)
-    assert isinstance(algo, Deep)
-    keys = seed_keys(config)
-    point = left_off(config, algo, keys, run)
+    chosen = _choose_seeds(run, config, seeds)
+    problem, algorithm = build(config)
+    assert isinstance(algorithm, Deep)
+    point = latest_checkpoint(config, algorithm, algorithm.explored_world(problem).mdp, run)
     if point is None:
         raise ConfigError(f"{run}: has no checkpoint, so no model; train it for an iteration first")
     assert isinstance(point.learner, DeepLearner)
     rows = jnp.array([config.seeds.index(seed) for seed in chosen])
-    learner = jax.tree.map(lambda x: x[rows] if eqx.is_array(x) else x, point.learner)
-    return Learned(
-        run, dataclasses.replace(config, seeds=chosen), task, algo, learner, keys[rows], point.facts.iteration
-    )
+    keys, learner = seed_keys(config.seeds)[rows], take(point.learner, rows)
+    config = dataclasses.replace(config, seeds=chosen)
+    return LearnedRun(run, config, problem, algorithm, learner, keys, point.facts.iteration)
 
 
-def _chosen_seeds(run: Path, config: RunConfig, seeds: Sequence[int]) -> tuple[int, ...]:
+def _choose_seeds(run: Path, config: RunConfig, seeds: Sequence[int]) -> tuple[int, ...]:
     strange = [seed for seed in seeds if seed not in config.seeds]
     if strange or len(set(seeds)) != len(seeds):
         what = f"seeds={' '.join(map(str, seeds))}"
@@ -93,8 +89,8 @@ def _chosen_seeds(run: Path, config: RunConfig, seeds: Sequence[int]) -> tuple[i
     return tuple(seeds) or config.seeds
 
 
-def collected(learned: Learned) -> Samples:
-    """Every step of the log that is made of numbers, all seeds together."""
+def collected(learned: LearnedRun) -> Samples:
+    """Return every step of the log that is finite, of all seeds together."""
     parts: list[list[np.ndarray]] = [[], [], []]
     for record in read(learned.path / "episodes"):
         rows = [record.arrays[name] for name in ("state", "action", "next_state")]
@@ -106,51 +102,49 @@ def collected(learned: Learned) -> Samples:
     return state, action, next_state
 
 
-def usual_rounds(config: RunConfig) -> int:
-    """Twenty thousand of SAC's small steps, which ours takes two hundred of in a round and MBPO thousands; five times
-    forty of TRPO's large ones."""
-    return max(1, 20_000 // config.planner.updates) if isinstance(config.planner, SACOptions) else 5
-
-
 def plan(
-    learned: Learned,
+    learned: LearnedRun,
     functions: Functions,
     success_return: float | None = None,
     how: Ahead | Search = _AHEAD,
 ) -> Planned:
-    """Policies for the reward, in the model; a program that is compiled once for rewards that differ in arrays only."""
-    task = aimed(learned.task, functions, success_return)
-    algo = dataclasses.replace(learned.algo, world=task.world)
+    """Plan policies for the reward in the model; rewards that differ only in arrays share one compiled program."""
+    problem = with_objective(learned.problem, functions, success_return)
+    algorithm, mdp = dataclasses.replace(learned.algorithm, reward_free=False), problem.world.mdp
     if isinstance(how, Search):
-        policies, values = search(learned.keys, algo, learned.learner, how)
+        policies, values = search(learned.keys, algorithm, mdp, learned.learner, how)
     else:
-        rounds = usual_rounds(learned.config) if how.rounds is None else how.rounds
-        policies, values = replan(learned.keys, algo, learned.learner, how.attempts, rounds)
+        policies, values = replan(learned.keys, algorithm, mdp, learned.learner, how)
     known = np.nan_to_num(np.asarray(values), nan=-np.inf)
     if not np.isfinite(known).any(axis=(1, 2)).all():
-        raise RunStopped("no imagined return was a number, so nothing was kept; look for a reward that grows huge")
-    return Planned(task, policies, known)
+        raise RunStopped("no imagined return was finite, so nothing was kept; look for a reward that grows huge")
+    return Planned(problem, policies, known)
 
 
-def how_asked(run: Path, searches: bool, counts: Mapping[str, int]) -> Ahead | Search:
-    """The way to plan in the run's model that these numbers belong to."""
+def choose_way(learned: LearnedRun, searches: bool, counts: Mapping[str, int]) -> Ahead | Search:
+    """Return the way to plan that these numbers belong to."""
     kind = Search if searches else Ahead
     for name, count in counts.items():
         if name not in {field.name for field in dataclasses.fields(kind)}:
             owner, remedy = ("a plan ahead", "leave it out") if searches else ("a search", "give --search as well")
             raise ConfigError(f"{name}={count}: belongs to {owner}; {remedy}")
-    if searches and isinstance(planner := load_config(run).planner, CEMOptions | MPPIOptions):
-        raise ConfigError(f"search: {run} plans by {name_of(PLANNERS, planner)}, at every step anyway; leave it out")
+    planner = learned.algorithm.planner
+    if searches and planner.searches:
+        raise ConfigError(
+            f"search: {learned.path} plans by {NAMES.name_of(planner)}, at every step anyway; leave it out"
+        )
     return kind(**counts)
 
 
-def plan_run(learned: Learned, aim: Aim, out: Path, how: Ahead | Search = _AHEAD, command: str = "") -> dict[str, Any]:
-    """Into the folder `out`, and what `plan.json` says of it; bad input writes nothing."""
+def plan_run(
+    learned: LearnedRun, aim: Aim, out: Path, how: Ahead | Search = _AHEAD, command: str = ""
+) -> dict[str, Any]:
+    """Plan into the folder `out` and return the contents of `plan.json`; bad input writes nothing."""
     began = time.perf_counter()
     check_free(out)
     aim = aim.with_hash()
-    functions = aim.load()
-    check_functions(functions, learned.task.world, collected(learned))
+    functions = aim.load(True, out)  # the user has just named the code
+    check_functions(functions, learned.problem.world.mdp, collected(learned))
     planned = plan(learned, functions, aim.success_return, how)
     searches = isinstance(how, Search)
     _, attempts, rounds = planned.values.shape
@@ -175,5 +169,5 @@ def plan_run(learned: Learned, aim: Aim, out: Path, how: Ahead | Search = _AHEAD
     folder, lock = RunFolder.create(out, to_json(learned.config))
     with lock:
         save_policies(folder.policy, planned.policies, learned.config)
-        write_text(out / FILE, json.dumps(record, indent=2) + "\n")
+        write_json(out / FILE, record)
     return record

@@ -1,40 +1,47 @@
-"""`--resume`: whether the run in a folder can go on under a configuration, and from where. It looks and writes nothing.
+"""`--resume`: whether the run in a folder can go on under a configuration, and from where. It only reads.
 
 A resumed run is the uninterrupted one, bit for bit on the same machine and versions, because all randomness of an
-iteration comes from its seed and number. So its configuration must be the same; `steps` alone may grow, where no array
+iteration comes from its seed and number. So its configuration must be the same; only `steps` may grow, where no array
 of the learner depends on it (Algorithm 2; the cover of Algorithm 1 has a place for each iteration).
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
-from jaxtyping import Array, Key
 
 from pcmlp.runs import checkpoint
 from pcmlp.runs.aim import FILE as PLAN
-from pcmlp.runs.checkpoint import Checkpoint
+from pcmlp.runs.checkpoint import Checkpoint, Facts
 from pcmlp.runs.config import RunConfig, to_json
-from pcmlp.runs.durable import check_own
-from pcmlp.runs.episodes import Extent, is_as_it_was, read, rows_of
+from pcmlp.runs.durable import check_own, read_json
+from pcmlp.runs.episodes import Extent, is_unchanged, read, rows_of
 from pcmlp.runs.folder import RunFolder, read_config, read_summary
-from pcmlp.types import AbstractAlgorithm, ConfigError
+from pcmlp.runs.run import seed_keys
+from pcmlp.runs.summary import device, versions
+from pcmlp.settings import ConfigError, flatten
+from pcmlp.types import MDP, Algorithm
+from pcmlp.usercode import check_code
 
 ENDED = ("finished", "certified")  # the statuses of a run that has nothing more to do
 
 
-def check_same(config: RunConfig, run: Path) -> None:
-    """That the folder's configuration is this one, but for more steps."""
+def check_same(config: RunConfig, run: Path, trust_code: bool = True) -> None:
+    """Raise unless the folder's configuration is this one, but for more steps."""
     if (run / PLAN).exists():
         raise ConfigError(f"{run}: holds a plan, which has no run to go on with; give another --out")
     try:
-        old = read_config(run)
-        known = checkpoint.of_old(old)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:  # no JSON, or that of something else
+        old = read_json(run / "config.json")
+        steps = old["steps"]
+        check_code(flatten(old), old.get("code", {}), trust_code, str(run))
+    except ConfigError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # not JSON, or that of something else
         raise ConfigError(f"{run}/config.json: not the configuration of a run; give another --out") from error
-    changed = differences(known, checkpoint.of_old(json.loads(to_json(config))))
-    grown = list(changed) == ["steps"] and old["steps"] < config.steps
+    changed = differences(old, json.loads(to_json(config)))
+    grown = list(changed) == ["steps"] and steps < config.steps
     if not changed or grown:
         return
     if "task.name" in changed:  # all other keys of the task would differ as well
@@ -43,39 +50,37 @@ def check_same(config: RunConfig, run: Path) -> None:
     raise ConfigError(f"--resume: not the configuration of {run} ({shown}); give that one, or another --out")
 
 
-def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:
-    """The keys of `--set` whose values are not the same, with both values; `none` where a side has no such key."""
-    changed: dict[str, tuple[Any, Any]] = {}
-    for key in dict.fromkeys([*old, *new]):
-        before, after = old.get(key), new.get(key)
-        if isinstance(before, dict) and isinstance(after, dict):
-            changed |= differences(before, after, f"{prefix}{key}.")
-        elif before != after:
-            changed[f"{prefix}{key}"] = (before, after)
-    return changed
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the dotted keys whose values differ, with both values; None where a side has no such key."""
+    before, after = flatten(old), flatten(new)
+    keys = dict.fromkeys([*before, *after])
+    return {key: (before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)}
 
 
-def is_finished(run: Path, config: RunConfig, num_iterations: int) -> bool:
-    """Whether all iterations are done, or the certificate has ended them; more steps are more to do in either case."""
+def is_finished(run: Path, config: RunConfig) -> bool:
+    """Return whether all iterations are done, or the certificate has ended them; more steps are more to do."""
     if not (run / "summary.json").exists():
         return False
     summary = read_summary(run)
     if summary["status"] == "certified":
         return read_config(run)["steps"] == config.steps
-    return summary["status"] == "finished" and summary["iterations"] == num_iterations
+    return summary["status"] == "finished" and summary["iterations"] == config.num_iterations
 
 
-def left_off(config: RunConfig, algo: AbstractAlgorithm, keys: Key[Array, " seeds"], run: Path) -> Checkpoint | None:
-    """The newest checkpoint; None where there is none and the run starts afresh."""
+def latest_checkpoint(config: RunConfig, algorithm: Algorithm, mdp: MDP, run: Path) -> Checkpoint | None:
+    """Load the newest checkpoint, with its replay; None where there is none and the run starts afresh."""
     folder = run / "checkpoint"
     found = checkpoint.iterations(folder)
     if not found:
         return None
     n = found[-1]
-    _check_facts(config, folder, checkpoint.read_facts(folder, n))
+    _check_facts(config, folder, checkpoint.read(folder, n))
+    keys = seed_keys(config.seeds)
     try:
-        # not `algo.start` itself: a method brings its algorithm along as an input, whose numbers are then unknown
-        like = eqx.filter_eval_shape(lambda keys: algo.lightened(algo.start(keys)), keys)
+        # A lambda, not the method: a method brings its algorithm along as an input, whose numbers are then unknown.
+        like = eqx.filter_eval_shape(
+            lambda keys: algorithm.without_replay(algorithm.start(keys, mdp, config.num_iterations)), keys
+        )
         point = checkpoint.load(folder, n, like)
     except ConfigError:
         raise
@@ -87,26 +92,26 @@ def left_off(config: RunConfig, algo: AbstractAlgorithm, keys: Key[Array, " seed
         raise ConfigError(f"{run}/metrics.csv: ends before iteration {n} of the checkpoint; give another --out")
     _check_log(run, folder, found)
     walked = (rows_of(record) for record in read(run / "episodes") if record.iteration <= n)
-    return Checkpoint(algo.refilled(point.learner, walked), point.facts)
+    return Checkpoint(algorithm.restore_replay(point.learner, mdp, walked), point.facts)
 
 
 def _check_log(run: Path, folder: Path, found: list[int]) -> None:
-    """That the log is the one that the newest checkpoint was made with; if not, which of the others it still serves."""
-    serves = (n for n in reversed(found) if is_as_it_was(run / "episodes", _extent(checkpoint.read_facts(folder, n))))
-    newest = next(serves, None)
+    """Raise unless the log is the one that the newest checkpoint was made with; name the checkpoint it still serves."""
+    facts = {n: checkpoint.read(folder, n) for n in reversed(found)}
+    newest = next((n for n, fact in facts.items() if is_unchanged(run / "episodes", _extent(fact))), None)
     if newest == found[-1]:
         return
     if newest is None:
         remedy = "give another --out"
     else:
-        later = " ".join(f"{folder}/{n:06d}" for n in found if n > newest)
+        later = " ".join(str(checkpoint.path_of(folder, n)) for n in found if n > newest)
         remedy = f"remove {later} to go on from iteration {newest}"
     raise ConfigError(
         f"{run}/episodes/log: truncated or edited before iteration {found[-1]} of the checkpoint; {remedy}"
     )
 
 
-def _extent(facts: checkpoint.Facts) -> Extent:
+def _extent(facts: Facts) -> Extent:
     return Extent(facts.log_bytes, facts.log_sha256)
 
 
@@ -120,13 +125,13 @@ def _misfit(config: RunConfig, run: Path, error: str) -> str:
     )
 
 
-def changes_of_machine(facts: checkpoint.Facts, device: str, versions: dict[str, str]) -> list[str]:
-    """What is not as it was, and may change the last bits of what follows."""
-    old, new = {**facts.versions, "device": facts.device}, {**versions, "device": device}
+def changed_machine(facts: Facts) -> list[str]:
+    """Return what differs from the machine of a checkpoint, and may change the last bits of what follows."""
+    old, new = {**facts.versions, "device": facts.device}, {**versions(), "device": device()}
     return [f"{key}: {before} -> {after}" for key, (before, after) in differences(old, new).items()]
 
 
-def _check_facts(config: RunConfig, folder: Path, facts: checkpoint.Facts) -> None:
+def _check_facts(config: RunConfig, folder: Path, facts: Facts) -> None:
     if (facts.task, facts.algo) != (config.task_name, config.algo):
         raise ConfigError(
             f"{folder}: of {facts.task} by {facts.algo}, not of {config.task_name} by {config.algo}; give another --out"

@@ -1,13 +1,13 @@
 """A run under way: its iterations in turn, each evaluated, logged and saved.
 
-What is evaluated is the policy that the algorithm would deploy, and beside it the one that explores where the two are
-planned apart. Evaluation has random numbers of its own, fixed by the seed, and is not counted in `env_steps`.
+Evaluated is the policy that the algorithm would deploy, and beside it the one that explores where the two are planned
+apart. Evaluation has random numbers of its own, fixed by the seed, and is not counted in `env_steps`.
 """
 
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,103 +17,99 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Key
 
-from pcmlp.certificate import promised
+from pcmlp.algorithms.certificate import promised
 from pcmlp.runs import checkpoint
-from pcmlp.runs.certificate import certificates, is_certified, standing, without
+from pcmlp.runs.callbacks import Callback, notify
+from pcmlp.runs.certificate import certificates, is_certified, standing, why_none
 from pcmlp.runs.checkpoint import Checkpoint, Facts, fingerprint
 from pcmlp.runs.config import RunConfig, to_json
 from pcmlp.runs.coverage import Entered
 from pcmlp.runs.episodes import EpisodeLog, Extent, cut, read, rows_of
-from pcmlp.runs.evaluate import Judge, evaluation_keys, scores
+from pcmlp.runs.evaluate import Evaluator, evaluation_keys, scores
 from pcmlp.runs.folder import Row, RunFolder, as_read
 from pcmlp.runs.lock import Lock
-from pcmlp.runs.options import ONE_PLAN
-from pcmlp.runs.policy import deployed, save_policies
-from pcmlp.runs.progress import LiveProgress, PlainProgress, status_line
-from pcmlp.runs.resume import changes_of_machine
+from pcmlp.runs.policy import save_policies
 from pcmlp.runs.summary import CompileClock, device, summarise, versions
-from pcmlp.runs.tensorboard import Boards
-from pcmlp.tasks.acting import beside_simulator
-from pcmlp.tasks.host import GymnasiumWorld
-from pcmlp.types import AbstractAlgorithm, AbstractLearner, AbstractPolicy, AbstractWorld, Iteration, RunStopped, Task
+from pcmlp.settings import walk
+from pcmlp.tasks.host import GymnasiumWorld, to_host
+from pcmlp.types import Algorithm, Iteration, Learner, Problem, RunStopped, World
 
-_HOPELESS = 3  # iterations in a row in which a seed learned nothing, after which a run stops
-_FEWER = 5  # episodes that the deploying policy is judged by, for each of the exploring one's
-
-
-def seed_keys(config: RunConfig) -> Key[Array, " seeds"]:
-    return jnp.stack([jr.key(seed) for seed in config.seeds])
+_PATIENCE = 3  # consecutive iterations without learning after which a run stops
+_FEWER = 5  # episodes of the deployed policy for each of the exploring one's
 
 
-def overlaps(world: AbstractWorld) -> bool:
-    """Whether real steps and stages do not share a processor."""
+def seed_keys(seeds: Iterable[int]) -> Key[Array, " seeds"]:
+    """Return the key of each seed."""
+    return jnp.stack([jr.key(seed) for seed in seeds])
+
+
+def runs_beside(world: World) -> bool:
+    """Return whether real steps and stages run on different processors."""
     return isinstance(world, GymnasiumWorld) and jax.default_backend() != "cpu"
-
-
-def hopeless(config: RunConfig, metrics: dict[str, np.ndarray]) -> dict[int, str]:
-    """The seeds that learned nothing in an iteration, and why."""
-    found: dict[int, str] = {}
-    for name, most, why in (
-        ("model_skipped", getattr(config.model, "steps", 1), "no step of the model's fit could be taken"),
-        ("covariance_skipped", 1, "the covariance could not take what was collected"),
-        ("outcome_skipped", 1, "the reward and the end could not be learned"),
-    ):
-        for seed, value in zip(config.seeds, metrics.get(name, ()), strict=False):
-            if value >= most:
-                found[seed] = why
-    return found
 
 
 @dataclass
 class Run:
-    """What a run knows while it is under way."""
+    """The state of a run while it is under way."""
 
     config: RunConfig
-    task: Task
-    algo: AbstractAlgorithm
+    problem: Problem
+    algorithm: Algorithm
     folder: RunFolder
     lock: Lock
-    keys: Array
-    learner: AbstractLearner | None = None
+    learner: Learner | None = None
     done: int | None = None  # the last iteration with a checkpoint
     rows: list[Row] = field(default_factory=list)
+    latest: list[Row] = field(default_factory=list)  # of the newest iteration, for callbacks
     threshold: float | None = None  # of the certificate, below which the run is finished
-    boards: Boards = field(default_factory=lambda: Boards({}))
+    callbacks: list[Callback] = field(default_factory=list)
     compiling: CompileClock = field(default_factory=CompileClock)
-    _before: Facts | None = None  # what the run had spent when it was taken up
-    _ill: dict[int, int] = field(default_factory=dict)  # seed -> for how many iterations
+    _before: Facts | None = None  # what the run had spent when it was resumed
+    _failing: dict[int, int] = field(default_factory=dict)  # seed -> consecutive iterations without learning
+    _stopped: bool = False  # by a callback
     _saving: float = 0.0  # seconds
     _began: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
-        def judge(episodes: int) -> Judge:
-            return Judge(self.task.world, evaluation_keys(self.keys), episodes)
+        self.keys = seed_keys(self.config.seeds)
+        self.world = self.algorithm.explored_world(self.problem)
+        self._evaluators = {"eval": self._evaluator(self.config.eval_episodes)}
+        # A run is for the deployed policy, and episodes of a search are expensive: a few of the exploring one suffice.
+        if self.algorithm.evaluates_exploring:
+            self._evaluators["explore"] = self._evaluator(-(-self.config.eval_episodes // _FEWER))
+        self._entered = Entered(self.problem.map, len(self.config.seeds))
 
-        self._judges = {"eval": judge(self.config.eval_episodes)}
-        # The exploring policy is not what a run is for: a look at it is enough, and a planner's episodes are dear.
-        if self.algo.judges_exploring and self.config.algo not in ONE_PLAN:
-            self._judges["explore"] = judge(-(-self.config.eval_episodes // _FEWER))
-        self._entered = Entered(self.task.map, len(self.config.seeds))
+    def _evaluator(self, episodes: int) -> Evaluator:
+        return Evaluator(self.problem.world, evaluation_keys(self.keys), episodes)
+
+    @property
+    def num_iterations(self) -> int:
+        """The iterations of the whole run."""
+        return self.config.num_iterations
 
     @property
     def wall_s(self) -> float:
+        """Seconds so far, including those before it was resumed."""
         return time.perf_counter() - self._began + (self._before.wall_s if self._before else 0.0)
 
     @property
     def compile_s(self) -> float:
+        """Seconds of compiling so far."""
         return self.compiling.seconds + (self._before.compile_s if self._before else 0.0)
 
     @property
     def save_s(self) -> float:
+        """Seconds of saving so far."""
         return self._saving + (self._before.save_s if self._before else 0.0)
 
     @property
-    def judged_episodes(self) -> int:
-        now = sum(judge.judged_episodes for judge in self._judges.values())
-        return now + (self._before.judged_episodes if self._before else 0)
+    def evaluated_episodes(self) -> int:
+        """Evaluation episodes of each seed so far."""
+        now = sum(evaluator.evaluated_episodes for evaluator in self._evaluators.values())
+        return now + (self._before.evaluated_episodes if self._before else 0)
 
-    def take_up(self, point: Checkpoint | None) -> None:
-        """Goes on from the checkpoint, or from nothing; what the folder has after it is done again."""
+    def restore(self, point: Checkpoint | None) -> None:
+        """Go on from a checkpoint, or from nothing; whatever the folder has after it is done again."""
         n = -1
         if point is not None:
             self.learner, self._before, self.done = point.learner, point.facts, point.facts.iteration
@@ -125,50 +121,53 @@ class Run:
         cut(self.folder.episodes, n)
         self._entered.add(map(rows_of, read(self.folder.episodes)))
 
-    def changes(self) -> list[str]:
-        return changes_of_machine(self._before, device(), versions()) if self._before else []
+    def restored_facts(self) -> Facts | None:
+        """Return the facts of the checkpoint that the run was resumed from."""
+        return self._before
 
-    def loop(self, log: EpisodeLog, progress: LiveProgress | PlainProgress, asked: Callable[[], bool]) -> str:
-        """Every iteration that is left, and the status in which that leaves the run.
+    def loop(self, log: EpisodeLog, asked: Callable[[], bool]) -> str:
+        """Run every iteration that is left; return the status in which that leaves the run.
 
-        Where the simulator and the stages are not on the same device, an iteration is evaluated and saved while the
-        stage of the next one is under way; not where it may be the last."""
+        Where the simulator and the stages are on different devices, an iteration is evaluated and saved while the next
+        stage is under way, unless a certificate may end the run."""
         if self.learner is None:
-            self.learner = self.algo.start(self.keys)
-            self.record(0, {}, progress)
+            self.learner = self.algorithm.start(self.keys, self.world.mdp, self.num_iterations)
+            self.record(0, {})
         learner, begun = self.learner, deque[tuple[int, Iteration]]()
-        todo = range((self.done or 0) + 1, self.algo.num_iterations + 1)
-        behind = 1 if overlaps(self.algo.world) and self.threshold is None else 0
+        todo = range((self.done or 0) + 1, self.num_iterations + 1)
+        behind = 1 if runs_beside(self.world) and self.threshold is None else 0
         failure = None
-        for n in itertools.takewhile(lambda _: not (asked() or self.certified()), todo):
+        for n in itertools.takewhile(lambda _: not (asked() or self._stopped or self.certified()), todo):
             try:
-                iteration = self.algo.iterate(self.keys, learner, n)
-            except RunStopped as error:  # what was done before it is to be saved all the same
+                iteration = self.algorithm.iterate(self.keys, self.world, learner, n)
+            except RunStopped as error:  # save what was done before
                 failure = error
                 break
             learner = iteration.learner
-            # Where it bounds nothing, what is promised is not asked for: it takes imagined episodes.
-            promises = {} if without(self.config) else promised(self.keys, self.algo, learner, n)
-            metrics = {**iteration.metrics, **promises}
+            metrics = {**iteration.metrics, **self.promises(learner, n)}
             begun.append((n, iteration._replace(metrics=metrics)))
             if len(begun) > behind:
-                self.settle(*begun.popleft(), log, progress)
+                self.finish_iteration(*begun.popleft(), log)
         while begun:
-            self.settle(*begun.popleft(), log, progress)
+            self.finish_iteration(*begun.popleft(), log)
         if failure is not None:
             raise failure
         if self.certified():
             return "certified"
-        return "finished" if (self.done or 0) == self.algo.num_iterations else "stopped"
+        return "finished" if (self.done or 0) == self.num_iterations else "stopped"
+
+    def promises(self, learner: Learner, n: int) -> dict[str, Array]:
+        """Return the column `promised`; it takes imagined episodes, so only where it bounds something."""
+        return {} if why_none(self.config) else promised(self.keys, self.algorithm, self.world.mdp, learner, n)
 
     def certified(self) -> bool:
-        """Asked of the rows, so that a run that was cut off right after its last iteration ends there as well."""
+        """Return whether the rows so far end the run, also right after it was resumed."""
         return is_certified(self.rows, self.done, self.threshold)
 
-    def settle(self, n: int, iteration: Iteration, log: EpisodeLog, progress: LiveProgress | PlainProgress) -> None:
-        """What an iteration gave, evaluated and on disk."""
+    def finish_iteration(self, n: int, iteration: Iteration, log: EpisodeLog) -> None:
+        """Evaluate an iteration and put it on disk."""
         self.learner = iteration.learner
-        walked = beside_simulator(iteration.walked)  # the accelerator may be busy
+        walked = to_host(iteration.walked)  # the accelerator may be busy
         began = time.perf_counter()
         for steps in walked:
             self.lock.check()
@@ -176,41 +175,42 @@ class Run:
         self._saving += time.perf_counter() - began
         self._entered.add(walked)
         measured = {name: np.asarray(values) for name, values in iteration.metrics.items()}
-        self.record(n, measured, progress)
+        self.record(n, measured)
         began = time.perf_counter()
         self.lock.check()
-        checkpoint.save(self.folder.checkpoint, self.algo.lightened(self.learner), self.facts(n, log.extent))
+        light = self.algorithm.without_replay(self.learner)
+        checkpoint.save(self.folder.checkpoint, light, self.facts(n, log.extent))
         self._saving += time.perf_counter() - began
         self.done = n
-        self.check_recovers(measured)
+        self.check_progress(measured)
 
     def conclude(self, status: str, command: str) -> dict[str, Any]:
-        """The summary and the policies, on disk."""
-        spent = self.wall_s, self.compile_s, self.save_s, self.judged_episodes
+        """Write the summary and the policies; return the summary."""
+        spent = self.wall_s, self.compile_s, self.save_s, self.evaluated_episodes
         summary = summarise(self.config, self.rows, *spent, command, status)
-        stands = standing(self.config, self.algo)
+        stands = standing(self.config, self.algorithm, self.problem)
         if stands is not None:
             summary["certificate"] = {**stands._asdict(), "stop_when_certified": self.threshold}
         self.lock.check()
         self.folder.write_summary(summary)
         if self.learner is not None:
-            policies = deployed(self.learner)
             self.lock.check()
-            save_policies(self.folder.policy, policies, self.config)
+            save_policies(self.folder.policy, self.learner.deployed(), self.config)
         return summary
 
-    def check_recovers(self, metrics: dict[str, np.ndarray]) -> None:
-        """That no seed has learned nothing for some iterations running, its numbers being none."""
-        ill = hopeless(self.config, metrics)
-        self._ill = {seed: self._ill.get(seed, 0) + 1 for seed in ill}
-        for seed, times in self._ill.items():
-            if times == _HOPELESS:
+    def check_progress(self, metrics: dict[str, np.ndarray]) -> None:
+        """Raise if a seed failed to learn in three consecutive iterations (non-finite values)."""
+        failed = failed_seeds(self.config, metrics)
+        self._failing = {seed: self._failing.get(seed, 0) + 1 for seed in failed}
+        for seed, times in self._failing.items():
+            if times == _PATIENCE:
                 raise RunStopped(
-                    f"seed {seed}: {ill[seed]} in {times} iterations in a row; look for rewards or observations "
-                    "that are huge or no numbers, or give a smaller model.rate; all that was good is saved"
+                    f"seed {seed}: {failed[seed]} in {times} iterations in a row; look for rewards or observations "
+                    "that are huge or NaN, or give a smaller model.rate; everything before is saved"
                 )
 
     def facts(self, n: int, log: Extent) -> Facts:
+        """Return what the checkpoint of iteration n says about itself."""
         last = [row["eval_return_mean"] for row in self.rows if row["iteration"] == n]
         return Facts(
             iteration=n,
@@ -222,46 +222,63 @@ class Run:
             wall_s=round(self.wall_s, 3),
             compile_s=round(self.compile_s, 3),
             save_s=round(self.save_s, 3),
-            judged_episodes=self.judged_episodes,
+            evaluated_episodes=self.evaluated_episodes,
             log_bytes=log.size,
             log_sha256=log.sha256,
             device=device(),
             versions=versions(),
         )
 
-    def record(self, n: int, metrics: dict[str, np.ndarray], progress: LiveProgress | PlainProgress) -> None:
-        """A row of `metrics.csv` for each seed, on disk."""
+    def record(self, n: int, metrics: dict[str, np.ndarray]) -> None:
+        """Evaluate the policies, write a row of `metrics.csv` for each seed, and call the callbacks."""
         assert self.learner is not None
-        policies = {name: self.judged(name) for name in self._judges}
-        returns = {name: judge.returns(policies[name]) for name, judge in self._judges.items()}
+        policies = {"eval": self.learner.deployed(), "explore": self.learner.policy}
+        returns = {name: evaluator.returns(policies[name]) for name, evaluator in self._evaluators.items()}
         metrics = metrics | self._entered.columns()
-        metrics |= certificates(self.task, policies["eval"], metrics, returns["eval"])
+        metrics |= certificates(self.problem, policies["eval"], metrics, returns["eval"])
         steps = np.asarray(self.learner.env_steps)
         wall_s = round(self.wall_s, 3)
-        rows: list[Row] = []
+        self.latest = []
         for i, seed in enumerate(self.config.seeds):
             first = {"iteration": n, "seed": seed, "env_steps": int(steps[i])}
             measured = {name: float(values[i]) for name, values in sorted(metrics.items())}
-            rows.append(as_read({**first, **self.scores(returns, i), **measured, "wall_s": wall_s}))
+            self.latest.append(as_read({**first, **self.scores(returns, i), **measured, "wall_s": wall_s}))
         self.lock.check()
-        self.rows += rows
-        self.folder.append(rows)
-        try:
-            self.boards.add(rows)
-        except OSError as error:
-            self.boards = Boards({})
-            progress.note(f"--tensorboard: {error.strerror}, going on without; metrics.csv has it all")
-        bonus = float(np.mean(metrics["bonus_mean"])) if "bonus_mean" in metrics else None
-        progress.update(n, status_line(float(np.mean(steps)), float(np.mean(returns["eval"])), bonus), wall_s)
-
-    def judged(self, name: str) -> AbstractPolicy:
-        assert self.learner is not None
-        return deployed(self.learner) if name == "eval" else self.learner.policy
+        self.rows += self.latest
+        self.folder.append(self.latest)
+        self._stopped = not notify(self.callbacks, self, mean_of(self.latest)) or self._stopped
 
     def scores(self, returns: dict[str, np.ndarray], i: int) -> Row:
-        """The columns eval_* of seed `i`, and explore_* where they are measured."""
+        """Return the columns eval_* of seed `i`, and explore_* where they are measured."""
         return {
             f"{name}_{column}": value
-            for name, of_seeds in returns.items()
-            for column, value in scores(of_seeds[i], self.task.success_return).items()
+            for name, per_seed in returns.items()
+            for column, value in scores(per_seed[i], self.problem.success_return).items()
         }
+
+
+def mean_of(rows: list[Row]) -> dict[str, float]:
+    """Return the mean over seeds of every column that all of them have."""
+    columns = [name for name in rows[0] if name != "seed" and all(row[name] is not None for row in rows)]
+    return {name: float(np.mean([row[name] for row in rows])) for name in columns}
+
+
+def failed_seeds(config: RunConfig, metrics: dict[str, np.ndarray]) -> dict[int, str]:
+    """Return the seeds that learned nothing in an iteration, and why."""
+    steps = fit_steps(config)
+    found: dict[int, str] = {}
+    for name, most, why in (
+        ("model_skipped", steps, "no step of the model's fit could be taken"),
+        ("covariance_skipped", 1, "the covariance could not take the samples"),
+        ("outcome_skipped", 1, "reward and end could not be learned"),
+    ):
+        for seed, value in zip(config.seeds, metrics.get(name, ()), strict=False):
+            if value >= most:
+                found[seed] = why
+    return found
+
+
+def fit_steps(config: RunConfig) -> int:
+    """Return the SGD steps of one fit of the model; 1 for a model without any."""
+    steps = [value for key, _, value in walk(config.algorithm) if key == "model.steps"]
+    return steps[0] if steps else 1

@@ -4,7 +4,9 @@ import functools
 import importlib.metadata
 import os
 import platform
+import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,15 +14,14 @@ import jax.monitoring
 
 from pcmlp.runs.config import RunConfig
 from pcmlp.runs.folder import Row
-from pcmlp.runs.plans import imagined_steps
 
-SUCCESS = 0.95  # share of an evaluation's episodes from which on a seed is solved
+SUCCESS = 0.95  # the share of an evaluation's episodes that makes a seed solved
 _PACKAGES = ("jax", "jaxlib", "equinox", "numpy", "pcmlp")
 _COMPILING = ("/jax/core/compile/jaxpr_to_mlir_module_duration", "/jax/core/compile/backend_compile_duration")
 
 
 class CompileClock:
-    """Adds up the seconds that JAX spends lowering and compiling; a context manager."""
+    """A clock of the seconds that JAX spends lowering and compiling; a context manager."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -43,10 +44,11 @@ def summarise(
     wall_s: float,
     compile_s: float,
     save_s: float,
-    judged_episodes: int,
+    evaluated_episodes: int,
     command: str,
     status: str,
 ) -> dict[str, Any]:
+    """Return the contents of `summary.json`."""
     return {
         # finished, certified (`--stop-when-certified`), stopped after an iteration, interrupted in one, or failed
         "status": status,
@@ -54,17 +56,19 @@ def summarise(
         "task": config.task_name,
         "algo": config.algo,
         "iterations": max((row["iteration"] for row in rows), default=0),
-        "seeds": [of_seed(seed, [row for row in rows if row["seed"] == seed]) for seed in config.seeds],
+        "seeds": [summarise_seed(seed, [row for row in rows if row["seed"] == seed]) for seed in config.seeds],
         "wall_s": round(wall_s, 3),
         "compile_s": round(compile_s, 3),
         "save_s": round(save_s, 3),
-        "virtual_steps_per_s": virtual_steps_per_s(config, rows, judged_episodes, wall_s - compile_s),
+        "virtual_steps_per_s": virtual_steps_per_s(config, rows, evaluated_episodes, wall_s - compile_s),
         "device": device(),
         "versions": versions(),
+        "revision": revision(),
     }
 
 
-def of_seed(seed: int, rows: Sequence[Row]) -> dict[str, Any]:
+def summarise_seed(seed: int, rows: Sequence[Row]) -> dict[str, Any]:
+    """Return how one seed ended."""
     last: Row = rows[-1] if rows else {}
     solved = (row["env_steps"] for row in rows if (row["eval_success"] or 0.0) >= SUCCESS)
     return {
@@ -77,13 +81,16 @@ def of_seed(seed: int, rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def virtual_steps_per_s(config: RunConfig, rows: Sequence[Row], judged_episodes: int, seconds: float) -> float | None:
-    """Imagined steps a second, planning, collecting and evaluating together; null where planning takes no samples."""
-    per_action, per_plan = imagined_steps(config)
+def virtual_steps_per_s(
+    config: RunConfig, rows: Sequence[Row], evaluated_episodes: int, seconds: float
+) -> float | None:
+    """Return the imagined steps per second of planning, collecting and evaluating together; None where planning takes
+    no samples."""
+    per_action, per_plan = config.algorithm.imagined_steps(config.task.horizon)
     if per_action == per_plan == 0 or not rows or seconds <= 0:
         return None
     seeds = len(config.seeds)
-    evaluated = judged_episodes * config.task.horizon * seeds
+    evaluated = evaluated_episodes * config.task.horizon * seeds
     last = rows[-seeds:]
     actions = evaluated + sum(row["env_steps"] for row in last)
     plans = last[-1]["iteration"] * seeds
@@ -91,12 +98,33 @@ def virtual_steps_per_s(config: RunConfig, rows: Sequence[Row], judged_episodes:
 
 
 def device() -> str:
+    """Return the device that JAX uses, in words."""
     first = jax.devices()[0]
     if first.platform == "cpu":
         return f"cpu ({platform.machine()}, {os.cpu_count()} cores)"
     return f"{first.platform} ({first.device_kind})"
 
 
+@functools.cache
+def revision() -> str | None:
+    """Return the git revision of the source, with "+changes" if files differ from it; None outside a checkout."""
+
+    def git(*words: str) -> str:
+        here = Path(__file__).parent
+        done = subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, timeout=30, check=True)
+        return done.stdout.strip()
+
+    try:
+        root = Path(git("rev-parse", "--show-toplevel"))
+        if not (root / "src" / "pcmlp").is_dir():  # installed into the checkout of something else
+            return None
+        changed = git("-C", str(root), "status", "--porcelain", "src")
+        return git("rev-parse", "HEAD") + ("+changes" if changed else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
 @functools.cache  # every checkpoint asks
 def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that results depend on."""
     return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in _PACKAGES}}

@@ -1,23 +1,30 @@
-"""`pcmlp train`: a run is opened or taken up, shown while it is under way, and concluded whatever ends it."""
+"""`pcmlp train`: open or resume a run, show it while it is under way, and conclude it whatever ends it."""
 
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from rich.console import Console
 
-from pcmlp.runs.build import build
-from pcmlp.runs.certificate import check_threshold, note, standing
-from pcmlp.runs.config import RunConfig, to_json
+from pcmlp.algorithms.deep import Deep
+from pcmlp.algorithms.pc_pg import PCPG
+from pcmlp.imagine import unknown_functions
+from pcmlp.runs.callbacks import Callback, TensorBoard, listening, say, show_progress
+from pcmlp.runs.certificate import check_threshold, describe_threshold, standing
+from pcmlp.runs.config import RunConfig, build, to_json
 from pcmlp.runs.episodes import EpisodeLog
 from pcmlp.runs.folder import RunFolder, check_free, read_summary
-from pcmlp.runs.interrupt import stop_when_asked
 from pcmlp.runs.lock import Lock
-from pcmlp.runs.notes import faults_of, heading, notes_of, reward_free_note, say
-from pcmlp.runs.progress import show_progress
-from pcmlp.runs.resume import ENDED, check_same, is_finished, left_off
-from pcmlp.runs.run import Run, seed_keys
-from pcmlp.runs.tensorboard import Boards, open_boards
-from pcmlp.types import RunStopped
+from pcmlp.runs.resume import ENDED, changed_machine, check_same, is_finished, latest_checkpoint
+from pcmlp.runs.run import Run
+from pcmlp.tasks.host import GymnasiumWorld
+from pcmlp.types import Problem, RunStopped, World
+
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)]
 
 
 def train(
@@ -27,36 +34,34 @@ def train(
     command: str = "",
     console: Console | None = None,
     resume: bool = False,
+    trust_code: bool = True,
     tensorboard: bool = False,
     stop_when_certified: float | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> dict[str, Any]:
-    """Runs the configuration into the folder `out` and returns the summary; bad input writes nothing.
+    """Run a configuration into the folder `out` and return the summary; bad input writes nothing.
 
     With `resume` a run that is there goes on after its last checkpoint, and is left alone if it is finished. With
     `stop_when_certified` it is finished at the first iteration after which no seed's certificate is above that.
     """
     console = console or Console()
     check_threshold(config, stop_when_certified)
-    run = open_run(config, out, resume)
+    run = open_run(config, out, resume, trust_code)
     if run is None:
         say(console, f"{out}: finished already; nothing to resume")
         return read_summary(out)
-    say(console, heading(config, out, run.done))
-    for line in [*notes_of(run.algo.world, config.algo), *reward_free_note(config, run.task)]:
+    run.threshold = stop_when_certified
+    for line in opening_lines(run, out):
         say(console, line)
-    if changes := run.changes():
-        say(console, f"not bit for bit as it was ({', '.join(changes)})")
-    if stop_when_certified is not None:
-        run.threshold = stop_when_certified
-        say(console, note(stop_when_certified, standing(config, run.algo)))
+    run.callbacks = [show_progress(console, run.num_iterations), *callbacks]
     if tensorboard:
-        run.boards = boards_if_any(run, console)
+        run.callbacks.append(TensorBoard(out / "tensorboard", config.seeds, run.rows, console))
     status, failure = "interrupted", None
-    with run.lock, run.compiling, run.boards, EpisodeLog(run.folder.episodes) as log, stop_when_asked(console) as asked:
+    with run.lock, run.compiling, EpisodeLog(run.folder.episodes) as log, stop_when_asked(console) as asked:
         try:
-            with show_progress(console, run.algo.num_iterations) as progress:
-                status = run.loop(log, progress, asked)
-        except (KeyboardInterrupt, BrokenPipeError):  # asked twice, or nobody reads our lines: this iteration is lost
+            with listening(run.callbacks):
+                status = run.loop(log, asked)
+        except (KeyboardInterrupt, BrokenPipeError):  # asked twice, or the output was closed: this iteration is lost
             pass
         except RunStopped as error:
             status, failure = "failed", error
@@ -64,8 +69,8 @@ def train(
             summary = run.conclude(status, command)
         except RunStopped as error:
             raise failure or error from error
-    if faults := faults_of(run.algo.world):
-        say(console, faults)
+    if isinstance(run.world, GymnasiumWorld) and run.world.faults.total:
+        say(console, str(run.world.faults))
     if failure is not None:
         raise failure
     if status not in ENDED and command:
@@ -73,31 +78,87 @@ def train(
     return summary
 
 
-def open_run(config: RunConfig, out: Path, resume: bool) -> Run | None:
-    """A run in a new folder, or the one that is there, taken up; None where that is finished."""
+def open_run(config: RunConfig, out: Path, resume: bool, trust_code: bool = True) -> Run | None:
+    """Return a run in a new folder, or the one that is there, resumed; None if that is finished."""
     if not (resume and (out / "config.json").exists()):
         check_free(out)
-        task, algo = build(config)
-        return Run(config, task, algo, *RunFolder.create(out, to_json(config)), seed_keys(config))
-    check_same(config, out)
-    task, algo = build(config)
-    if is_finished(out, config, algo.num_iterations):
+        problem, algorithm = build(config)
+        return Run(config, problem, algorithm, *RunFolder.create(out, to_json(config)))
+    check_same(config, out, trust_code)
+    problem, algorithm = build(config)
+    if is_finished(out, config):
         return None
     lock = Lock(out)
     try:
-        run = Run(config, task, algo, RunFolder(out), lock, seed_keys(config))
-        run.take_up(left_off(config, algo, run.keys, out))
+        run = Run(config, problem, algorithm, RunFolder(out), lock)
+        run.restore(latest_checkpoint(config, algorithm, run.world.mdp, out))
     except BaseException:
         lock.close()
         raise
     return run
 
 
-def boards_if_any(run: Run, console: Console) -> Boards:
+def opening_lines(run: Run, out: Path) -> list[str]:
+    """Return what a run says before it starts."""
+    config, before = run.config, run.restored_facts()
+    seeds = f"{len(config.seeds)} seed{'s' if len(config.seeds) > 1 else ''}"
+    each = f"{config.num_iterations} iterations of {config.steps_per_iteration:g} env steps"
+    resumed = "" if run.done is None else f", going on after iteration {run.done}"
+    lines = [f"{config.task_name}, {config.algo}: {seeds}, {each}, into {out}{resumed}"]
+    lines += [*world_notes(run.world, isinstance(run.algorithm, Deep)), *reward_free_notes(run, run.problem)]
+    if before is not None and (changes := changed_machine(before)):
+        lines.append(f"not bit for bit as it was ({', '.join(changes)})")
+    if run.threshold is not None:
+        lines.append(describe_threshold(run.threshold, standing(config, run.algorithm, run.problem)))
+    return lines
+
+
+def world_notes(world: World, learns_model: bool = True) -> list[str]:
+    """Return what the user of a simulator should know about it."""
+    if not isinstance(world, GymnasiumWorld):
+        return []
+    learned = " and ".join(unknown_functions(world.mdp))
+    if not learned or not learns_model:
+        return world.notes
+    line = f"{learned}: not given as a function of (state, action, next_state), so learned from the samples"
+    return [*world.notes, line]
+
+
+def reward_free_notes(run: Run, problem: Problem) -> list[str]:
+    """Return what a reward-free run explores for, and how to see what came of it."""
+    algorithm = run.config.algorithm
+    if not (isinstance(algorithm, Deep | PCPG) and algorithm.reward_free):
+        return []
+    use = "used for planning what to deploy" if isinstance(algorithm, Deep) else "used to choose from the cover"
+    line = f"reward-free: explores for the bonus alone; the task's reward is {use}, not explored for"
+    if problem.pays_for_moving:
+        line = "reward-free: explores for the bonus and for the task's own reward, which is for moving alone and stays"
+    ends = ", and its goal ends no episode of exploring" if problem.goal_ends else ""
+    seen = "; coverage in metrics.csv is the share of the map that was entered" if problem.map is not None else ""
+    return [f"{line}{ends}{seen}"]
+
+
+@contextmanager
+def stop_when_asked(console: Console) -> Iterator[Callable[[], bool]]:
+    """Yield a function that says whether to stop: Ctrl-C, SIGTERM and SIGUSR1 once end a run after its iteration, twice
+    at once. SIGTERM is how a cluster takes its machine back, SIGUSR1 how it announces that. Only the main thread
+    receives signals; elsewhere the function says no."""
+    heard = False
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        nonlocal heard
+        if heard:
+            raise KeyboardInterrupt
+        heard = True
+        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        console.print(f"{name}: stopping after this iteration; once more stops at once")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = {number: signal.signal(number, hear) for number in _SIGNALS}
     try:
-        return open_boards(run.folder.path / "tensorboard", run.config.seeds, run.rows)
-    except ImportError:
-        say(console, "--tensorboard: needs tensorboardX, going on without; pip install 'pcmlp[tensorboard]'")
-    except OSError as error:
-        say(console, f"--tensorboard: {error.strerror} ({error.filename}), going on without; metrics.csv has it all")
-    return Boards({})
+        yield lambda: heard
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,6 +1,6 @@
-"""What a user hands in, checked before anything long starts: reward and terminal functions, Gymnasium environments.
+"""Checks of a user's reward and terminal functions and Gymnasium environments, before anything long starts.
 
-Each failure is one line that says what is wrong and what to do.
+Each failure is a `ConfigError` of one line that says what is wrong and what to do.
 """
 
 import contextlib
@@ -17,20 +17,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from pcmlp.types import Box, ConfigError, Space
+from pcmlp.settings import ConfigError, first_line
+from pcmlp.spaces import Box, Space
 
 Samples = tuple[Array, Array, Array]  # states, actions, next states, each with a leading axis
 
-_EXAMPLES = 16
-_TOO_NEW = 3, 12  # of MuJoCo, with which gymnasium-robotics fails
-_TRIAL = 32  # steps of trying an environment out
+_EXAMPLES = 16  # random rows to try a function with
+_TOO_NEW = 3, 12  # the first version of MuJoCo with which gymnasium-robotics fails
+_TRIAL_STEPS = 32  # to compare two environments
 _SUPPORTED = "supported is a 1-D Box of floats"
 _DETERMINISM = ("check_reset_seed_determinism", "check_step_determinism")
 _FLATTEN = "wrap the environment in gymnasium.wrappers.FlattenObservation"
 
 
 def check_reward(reward: Any, states: Space, actions: Space, samples: Samples | None = None) -> None:
-    """That reward(state, action, next_state) is one finite float, at `samples` or anywhere in the spaces."""
+    """Check that reward(state, action, next_state) is one finite float, at `samples` or else at random points."""
     samples = _examples(states, actions) if samples is None else samples
     _check_output("reward", reward, samples, jnp.floating, "one float", "return a scalar, with jnp.sum over an axis")
     values = np.asarray(jax.jit(jax.vmap(reward))(*samples))
@@ -45,7 +46,7 @@ def check_reward(reward: Any, states: Space, actions: Space, samples: Samples | 
 def check_terminal(
     terminal: Any, states: Space, actions: Space, samples: Samples | None = None, kind: str = "terminal"
 ) -> None:
-    """That terminal(state, action, next_state) is one bool."""
+    """Check that terminal(state, action, next_state) is one bool; `kind` names the function in errors."""
     samples = _examples(states, actions) if samples is None else samples
     _check_output(kind, terminal, samples, jnp.bool, "one bool", "return a comparison, with jnp.any over an axis")
 
@@ -59,7 +60,7 @@ def _check_output(kind: str, function: Any, samples: Samples, dtype: Any, wanted
             f"{kind}={_name(function)}: JAX cannot trace it ({first_line(error)}); "
             "write it with jax.numpy, and jnp.where in the place of if"
         ) from error
-    except Exception as error:  # whatever the user's code raises
+    except Exception as error:  # anything the user's code may raise
         raise ConfigError(
             f"{kind}={_name(function)}: fails with {type(error).__name__}: {first_line(error)}"
         ) from error
@@ -72,7 +73,7 @@ def _check_output(kind: str, function: Any, samples: Samples, dtype: Any, wanted
 
 
 class _Strict(np.ndarray):
-    """A vector that has no coordinates but its own: JAX takes the last one for any that lies after it."""
+    """A vector that raises for an index out of bounds, where JAX takes the last coordinate instead."""
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice) and self.ndim == 1:
@@ -83,14 +84,14 @@ class _Strict(np.ndarray):
 
 
 def _check_coordinates(kind: str, function: Any, samples: Samples) -> None:
-    """That it asks for no coordinate that is not there; run as NumPy runs it, which says so."""
+    """Check that the function reads no coordinate out of bounds, by running it on NumPy arrays."""
     state, action, after = (np.array(x[0]).view(_Strict) for x in samples)
     try:
         function(state, action, after)
     except IndexError as error:
         has = f"a state has {state.size} coordinates and an action {action.size}, counted from 0"
         raise ConfigError(f"{kind}={_name(function)}: {first_line(error)}; {has}") from error
-    except Exception:  # it is for JAX, which was asked before, and need not run by NumPy
+    except Exception:  # it passed in JAX, and need not run on NumPy arrays
         return
 
 
@@ -99,7 +100,7 @@ def _check_signature(kind: str, function: Any) -> None:
         raise ConfigError(f"{kind}={function!r}: give a function of (state, action, next_state)")
     try:
         signature = inspect.signature(function)
-    except ValueError:  # a builtin that does not say
+    except ValueError:  # a builtin without a signature
         return
     try:
         signature.bind(None, None, None)
@@ -119,7 +120,7 @@ def _sample(rng: np.random.Generator, space: Space) -> Array:
     if not isinstance(space, Box):
         return jnp.asarray(rng.integers(space.size, size=_EXAMPLES))
     low, high = np.asarray(space.low), np.asarray(space.high)
-    low = np.where(np.isfinite(low), low, np.minimum(high, 1.0) - 2.0)  # no bound: within 2 of the other, or 1 of 0
+    low = np.where(np.isfinite(low), low, np.minimum(high, 1.0) - 2.0)  # without bounds: [-1, 1]
     high = np.where(np.isfinite(high), high, low + 2.0)
     return jnp.asarray(rng.uniform(low, high, (_EXAMPLES, space.size)), jnp.float32)
 
@@ -128,18 +129,13 @@ def _name(function: Callable) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].strip() if lines else type(error).__name__
-
-
 def _short(space: Any) -> str:
-    """On one line, which the bounds of a large Box would not be."""
+    """Describe a space on one line, cutting off the bounds of a large Box."""
     return textwrap.shorten(str(space), 100, placeholder=" ...")
 
 
 def import_gymnasium() -> Any:
-    """Gymnasium, which only those who step its environments need."""
+    """Import Gymnasium, an extra."""
     try:
         import gymnasium
     except ImportError as error:
@@ -148,7 +144,7 @@ def import_gymnasium() -> Any:
 
 
 def import_mujoco() -> Any:
-    """MuJoCo, which only the tasks with robots need; their extra has Gymnasium, whose models they are."""
+    """Import MuJoCo, an extra that includes Gymnasium for its models of robots."""
     try:
         import gymnasium  # noqa: F401
         import mujoco
@@ -162,10 +158,10 @@ def import_mujoco() -> Any:
 
 
 def import_robotics() -> Any:
-    """Gymnasium-Robotics, which only hand-egg needs."""
+    """Import Gymnasium-Robotics, an extra for hand-egg."""
     import_mujoco()
     try:
-        with contextlib.redirect_stderr(io.StringIO()):  # news of other environments of it
+        with contextlib.redirect_stderr(io.StringIO()):  # announcements about its other environments
             import gymnasium_robotics
     except ImportError as error:
         raise ConfigError("gymnasium-robotics is not installed; run pip install 'pcmlp[robotics]'") from error
@@ -173,24 +169,23 @@ def import_robotics() -> Any:
 
 
 def check_environment(env: Any) -> list[str]:
-    """That `env` is a Gymnasium environment, passes Gymnasium's own checks and has spaces that we support; what is
-    worth knowing of it though nothing is wrong."""
+    """Check that `env` is a Gymnasium environment that passes Gymnasium's own checks and has supported spaces. Return
+    notes for the user, a line each."""
     gymnasium = import_gymnasium()
-
     if not isinstance(env, gymnasium.Env):
         raise ConfigError(
             f"environment {env!r}: not a gymnasium.Env but a {type(env).__name__}; "
             "give an environment or a function that makes one, such as lambda: gymnasium.make(ID)"
         )
-    for kind in ("observation", "action"):  # where there is none at all, Gymnasium's checks say so
+    for kind in ("observation", "action"):  # Gymnasium's checks find spaces that are missing
         if isinstance(space := getattr(env, f"{kind}_space", None), gymnasium.Space):
             _check_space(env, space, kind)
-    repeats = _repeats(env)
+    repeats = _repeats_itself(env)
     try:
         with warnings.catch_warnings():  # advice, such as on the scale of actions
             warnings.simplefilter("ignore")
             _check_by_gymnasium(env, repeats)
-    except Exception as error:  # its checks raise many kinds, and so may the environment
+    except Exception as error:  # anything its checks or the environment may raise
         raise ConfigError(
             f"environment {env}: fails Gymnasium's {_failed_check(error)}: {first_line(error)}"
         ) from error
@@ -209,7 +204,7 @@ def check_environment(env: Any) -> list[str]:
 
 
 def _check_by_gymnasium(env: Any, repeats: bool) -> None:
-    """Its checks, of which those that refuse what does not repeat itself are no reason not to learn."""
+    """Run Gymnasium's checks; if the environment does not repeat itself, without those of determinism."""
     from gymnasium.utils import env_checker, passive_env_checker
 
     try:
@@ -222,20 +217,21 @@ def _check_by_gymnasium(env: Any, repeats: bool) -> None:
         passive_env_checker.env_step_passive_checker(env, env.action_space.sample())
 
 
-def _repeats(env: Any) -> bool:
-    """Whether the same seed and actions lead to the same observations."""
+def _repeats_itself(env: Any) -> bool:
+    """Return whether the same seed and actions lead to the same observations."""
     try:
-        return alike(trial(env), trial(env))
-    except Exception:  # Gymnasium's checks will come to it, and have better words
+        return same_steps(trial_steps(env), trial_steps(env))
+    except Exception:  # Gymnasium's checks will find it, and explain it better
         return True
 
 
-def trial(env: Any) -> list[tuple[Any, ...]]:
-    """A few steps by random actions, the same for every copy: state, action, next state, terminated, truncated."""
+def trial_steps(env: Any) -> list[tuple[Any, ...]]:
+    """Take some random actions, the same for every copy; return state, action, next state, terminated, truncated of
+    each."""
     rng, space = np.random.default_rng(0), env.action_space
     state, _ = env.reset(seed=0)
     rows = []
-    for _ in range(_TRIAL):
+    for _ in range(_TRIAL_STEPS):
         action = rng.uniform(space.low, space.high).astype(space.dtype)
         next_state, _, terminated, truncated, _ = env.step(action)
         rows.append((state, action, next_state, terminated, truncated))
@@ -243,13 +239,14 @@ def trial(env: Any) -> list[tuple[Any, ...]]:
     return rows
 
 
-def alike(ours: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]]) -> bool:
+def same_steps(ours: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]]) -> bool:
+    """Return whether two trials are equal."""
     pairs = ((x, y) for a, b in zip(ours, theirs, strict=True) for x, y in zip(a, b, strict=True))
     return all(np.array_equal(x, y, equal_nan=True) for x, y in pairs)
 
 
 def _failed_check(error: BaseException) -> str:
-    """The innermost of Gymnasium's check functions that the error came through."""
+    """Return the name of the innermost of Gymnasium's check functions that the error came through."""
     names = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
     return next(
         (name for name in reversed(names) if name.startswith("check_") or name.endswith("_checker")), "check_env"
@@ -269,13 +266,12 @@ def _check_space(env: Any, space: Any, kind: str) -> None:
 
 __all__ = [
     "Samples",
-    "alike",
     "check_environment",
     "check_reward",
     "check_terminal",
-    "first_line",
     "import_gymnasium",
     "import_mujoco",
     "import_robotics",
-    "trial",
+    "same_steps",
+    "trial_steps",
 ]

@@ -1,40 +1,42 @@
 """The classic control tasks in pure JAX, with Gymnasium's dynamics and the paper's rewards.
 
-Mountain-car and acrobot (paper: section 6.1) pay nothing but a cost until their goal, where the episode ends:
+Mountain-car and acrobot (paper: section 7.1) pay nothing but a cost until their goal, where the episode ends:
 
     r(s, a, s') = 100 [s' is a goal] - 0.1 a^2
 
-so an episode that never gets there returns at most 0, and one that does at least 100 - 0.1 H: any positive return is a
-success. Pendulum (paper: section 7.2, after Wang et al. 2019) is the dense one; cart-pole is what rivals are tried on.
-A state is what the agent observes, the cosine and sine of an angle where it may turn round, so a transition recovers
-the angle by arctan2. So do reward and terminal: an imagined state need not lie on the unit circle, and its distance
-from it must not pay. Actions are clipped to the task's range, for the dynamics and for the reward.
+so an episode without the goal returns at most 0, and one with it at least 100 - 0.1 H: any positive return is a
+success. Pendulum (paper: section 7.2, after Wang et al. 2019) pays at every step.
+A state is what the agent observes: the cosine and sine of an angle that may turn round. Transition, reward and terminal
+recover the angle by arctan2: an imagined state need not lie on the unit circle, and its distance from it must not pay.
+Actions are clipped to the task's range, for the dynamics and for the reward.
 """
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
-from pcmlp.types import MDP, Box, ConfigError, Task, never
+from pcmlp.settings import setting
+from pcmlp.spaces import Box
+from pcmlp.types import MDP, Problem, Task, never
 from pcmlp.world import JaxWorld
 
-Simulator = Literal["jax", "gymnasium"]  # what `build` gives is in JAX; `gymnasium_classic` has the other
+Simulator = Literal["jax", "gymnasium"]
+_SIMULATOR = "real steps by this library's JAX code, or by Gymnasium's own environment"
 
 # Between the 0 of a still agent and the least return with the goal, 100 - 0.1 H: exact for horizons up to 990.
 _REACHED = 1.0
 
 
 def sparse_reward(goal: Bool[Array, ""], action: Float[Array, "1"]) -> Float[Array, ""]:
-    """100 [goal] - 0.1 a^2, for actions in [-1, 1]."""
+    """Return 100 [goal] - 0.1 a^2, for actions in [-1, 1]."""
     return jnp.where(goal, 100.0, 0.0) - 0.1 * jnp.sum(jnp.clip(action, -1.0, 1.0) ** 2)
 
 
-@dataclass(frozen=True)
-class MountainCar:
+class MountainCar(Task):
     """An underpowered car in a valley: it must swing to reach the flag on the right hill, which alone pays.
 
     The state is (x, v), with the throttle a in [-1, 1]:
@@ -44,21 +46,32 @@ class MountainCar:
     and v' = 0 where the car hits the left wall. It starts at rest with x ~ U(-0.6, -0.4); the goal is x' >= 0.45.
     """
 
-    horizon: int = 200
-    simulator: Simulator = "jax"  # of the real steps
+    kind: ClassVar[str] = "small"
+    simulator: Simulator = setting("jax", _SIMULATOR)
 
-    def build(self) -> Task:
-        _check(self.horizon)
-        mdp = MDP(mountain_car_initial, mountain_car, mountain_car_reward, mountain_car_goal, self.horizon)
-        states = Box(jnp.array([-1.2, -0.07]), jnp.array([0.6, 0.07]))
-        return Task(JaxWorld(mdp, states, Box.of(1.0, 1)), success_return=_REACHED, goal_ends=True)
+    def build(self) -> Problem:
+        """Return the task's world."""
+        mdp = MDP(
+            initial=mountain_car_initial,
+            transition=mountain_car,
+            reward=mountain_car_reward,
+            terminal=mountain_car_goal,
+            states=Box((-1.2, -0.07), (0.6, 0.07)),
+            actions=Box.of(1.0, 1),
+            horizon=self.horizon,
+        )
+        return _choose_simulator(
+            self.simulator, "mountain-car", Problem(JaxWorld(mdp), success_return=_REACHED, goal_ends=True)
+        )
 
 
 def mountain_car_initial(key: Key[Array, ""]) -> Float[Array, "2"]:
+    """Draw the start: at rest, between -0.6 and -0.4."""
     return jnp.stack([jr.uniform(key, minval=-0.6, maxval=-0.4), jnp.zeros(())])
 
 
 def mountain_car(key: Key[Array, ""], state: Float[Array, "2"], action: Float[Array, "1"]) -> Float[Array, "2"]:
+    """Return the next state."""
     x, v = state
     throttle = jnp.clip(action[0], -1.0, 1.0)
     v = jnp.clip(v + 0.0015 * throttle - 0.0025 * jnp.cos(3.0 * x), -0.07, 0.07)
@@ -69,17 +82,18 @@ def mountain_car(key: Key[Array, ""], state: Float[Array, "2"], action: Float[Ar
 def mountain_car_goal(
     state: Float[Array, "2"], action: Float[Array, "1"], next_state: Float[Array, "2"]
 ) -> Bool[Array, ""]:
+    """Return whether the car has reached the flag."""
     return next_state[0] >= 0.45
 
 
 def mountain_car_reward(
     state: Float[Array, "2"], action: Float[Array, "1"], next_state: Float[Array, "2"]
 ) -> Float[Array, ""]:
+    """Return 100 at the flag, less the cost of the throttle."""
     return sparse_reward(mountain_car_goal(state, action, next_state), action)
 
 
-@dataclass(frozen=True)
-class Acrobot:
+class Acrobot(Task):
     """Two links that hang from a joint, with a motor at the elbow only: swing the tip above the bar, which alone pays.
 
     The state is (cos t1, sin t1, cos t2, sin t2, w1, w2): the first link's angle from hanging, the second's from the
@@ -97,21 +111,33 @@ class Acrobot:
     weight is mountain-car's, the goal Gym's, and the horizon mountain-car's 200; the paper gives none of the three.
     """
 
-    horizon: int = 200
-    simulator: Simulator = "jax"  # of the real steps
+    kind: ClassVar[str] = "small"
+    simulator: Simulator = setting("jax", _SIMULATOR)
 
-    def build(self) -> Task:
-        _check(self.horizon)
-        mdp = MDP(acrobot_initial, acrobot, acrobot_reward, acrobot_goal, self.horizon)
-        high = jnp.array([1.0, 1.0, 1.0, 1.0, 4 * math.pi, 9 * math.pi])
-        return Task(JaxWorld(mdp, Box(-high, high), Box.of(1.0, 1)), success_return=_REACHED, goal_ends=True)
+    def build(self) -> Problem:
+        """Return the task's world."""
+        high = np.array([1.0, 1.0, 1.0, 1.0, 4 * math.pi, 9 * math.pi])
+        mdp = MDP(
+            initial=acrobot_initial,
+            transition=acrobot,
+            reward=acrobot_reward,
+            terminal=acrobot_goal,
+            states=Box(-high, high),
+            actions=Box.of(1.0, 1),
+            horizon=self.horizon,
+        )
+        return _choose_simulator(
+            self.simulator, "acrobot", Problem(JaxWorld(mdp), success_return=_REACHED, goal_ends=True)
+        )
 
 
 def acrobot_initial(key: Key[Array, ""]) -> Float[Array, "6"]:
+    """Draw the start: hanging nearly still."""
     return _acrobot_state(jr.uniform(key, (4,), minval=-0.1, maxval=0.1))
 
 
 def acrobot(key: Key[Array, ""], state: Float[Array, "6"], action: Float[Array, "1"]) -> Float[Array, "6"]:
+    """Return the next state, by one Runge-Kutta step."""
     torque = jnp.clip(action[0], -1.0, 1.0)
     t1, t2 = _acrobot_angles(state)
     y, dt = jnp.stack([t1, t2, state[4], state[5]]), 0.2
@@ -123,6 +149,7 @@ def acrobot(key: Key[Array, ""], state: Float[Array, "6"], action: Float[Array, 
 
 
 def acrobot_goal(state: Float[Array, "6"], action: Float[Array, "1"], next_state: Float[Array, "6"]) -> Bool[Array, ""]:
+    """Return whether the tip is a link above the bar."""
     t1, t2 = _acrobot_angles(next_state)
     return -jnp.cos(t1) - jnp.cos(t1 + t2) > 1.0
 
@@ -130,6 +157,7 @@ def acrobot_goal(state: Float[Array, "6"], action: Float[Array, "1"], next_state
 def acrobot_reward(
     state: Float[Array, "6"], action: Float[Array, "1"], next_state: Float[Array, "6"]
 ) -> Float[Array, ""]:
+    """Return 100 at the goal, less the cost of the torque."""
     return sparse_reward(acrobot_goal(state, action, next_state), action)
 
 
@@ -138,7 +166,7 @@ def _acrobot_angles(state: Float[Array, "6"]) -> tuple[Float[Array, ""], Float[A
 
 
 def _acrobot_state(y: Float[Array, "4"]) -> Float[Array, "6"]:
-    """Angles and rates as the agent observes them."""
+    """Return angles and rates as the agent observes them."""
     t1, t2, w1, w2 = y
     w1, w2 = jnp.clip(w1, -4 * math.pi, 4 * math.pi), jnp.clip(w2, -9 * math.pi, 9 * math.pi)
     return jnp.stack([jnp.cos(t1), jnp.sin(t1), jnp.cos(t2), jnp.sin(t2), w1, w2])
@@ -153,8 +181,7 @@ def _acrobot_rates(y: Float[Array, "4"], torque: Float[Array, ""]) -> Float[Arra
     return jnp.stack([w1, w2, -(d2 * a2 + p1) / d1, a2])
 
 
-@dataclass(frozen=True)
-class Pendulum:
+class Pendulum(Task):
     """A rod on a motor, paid at every step for hanging still.
 
     The state is (cos t, sin t, w), with t = 0 upright and |w| <= 8. With the torque a in [-2, 2] and g = 10,
@@ -166,22 +193,31 @@ class Pendulum:
     paper's table follows. It starts with t ~ U(-pi, pi) and w ~ U(-1, 1), as Gymnasium's does, and nothing ends it.
     """
 
-    horizon: int = 200
-    simulator: Simulator = "jax"  # of the real steps
+    kind: ClassVar[str] = "small"
+    simulator: Simulator = setting("jax", _SIMULATOR)
 
-    def build(self) -> Task:
-        _check(self.horizon)
-        mdp = MDP(pendulum_initial, pendulum, pendulum_reward, never, self.horizon)
-        high = jnp.array([1.0, 1.0, 8.0])
-        return Task(JaxWorld(mdp, Box(-high, high), Box.of(2.0, 1)))
+    def build(self) -> Problem:
+        """Return the task's world."""
+        mdp = MDP(
+            initial=pendulum_initial,
+            transition=pendulum,
+            reward=pendulum_reward,
+            terminal=never,
+            states=Box((-1.0, -1.0, -8.0), (1.0, 1.0, 8.0)),
+            actions=Box.of(2.0, 1),
+            horizon=self.horizon,
+        )
+        return _choose_simulator(self.simulator, "pendulum", Problem(JaxWorld(mdp)))
 
 
 def pendulum_initial(key: Key[Array, ""]) -> Float[Array, "3"]:
+    """Draw the start: any angle, a slow rate."""
     t, w = jr.uniform(key, (2,), minval=-1.0, maxval=1.0)
     return jnp.stack([jnp.cos(math.pi * t), jnp.sin(math.pi * t), w])
 
 
 def pendulum(key: Key[Array, ""], state: Float[Array, "3"], action: Float[Array, "1"]) -> Float[Array, "3"]:
+    """Return the next state."""
     t, torque = jnp.arctan2(state[1], state[0]), jnp.clip(action[0], -2.0, 2.0)
     w = jnp.clip(state[2] + 0.05 * (15.0 * jnp.sin(t) + 3.0 * torque), -8.0, 8.0)
     t = t + 0.05 * w
@@ -191,66 +227,14 @@ def pendulum(key: Key[Array, ""], state: Float[Array, "3"], action: Float[Array,
 def pendulum_reward(
     state: Float[Array, "3"], action: Float[Array, "1"], next_state: Float[Array, "3"]
 ) -> Float[Array, ""]:
+    """Return the reward, which is highest for hanging still."""
     t, torque = jnp.arctan2(state[1], state[0]), jnp.clip(action[0], -2.0, 2.0)
     return -(jnp.cos(t) + 0.1 * jnp.abs(jnp.sin(t)) + 0.1 * state[2] ** 2 + 0.001 * torque**2)
 
 
-@dataclass(frozen=True)
-class CartPole:
-    """A pole on a cart that is pushed left and right, paid for every step until it falls or the cart leaves the track.
+def _choose_simulator(simulator: Simulator, name: str, problem: Problem) -> Problem:
+    if simulator == "jax":
+        return problem
+    from pcmlp.tasks.gymnasium_classic import on_gymnasium  # Gymnasium is an extra
 
-    The state is (x, x., t, t.), t = 0 upright. With the force F = 10 a for a in [-1, 1], a cart of mass 1, a pole of
-    mass 0.1 and half-length 0.5 and g = 9.8, the dynamics are those of Barto, Sutton & Anderson (1983):
-
-        u = (F + 0.05 t.^2 sin t) / 1.1,    t.. = (g sin t - u cos t) / (0.5 (4/3 - 0.1 cos^2(t) / 1.1)),
-        x.. = u - 0.05 t.. cos(t) / 1.1
-
-    in a step of Euler's of 0.02. All four start in U(-0.05, 0.05); |x'| > 2.4 or |t'| > 12 degrees ends an episode.
-
-    Gymnasium's CartPole-v1 but for its two forces, -10 and 10 / here: any between them, and 200 steps, of which 195 are
-    a success, as in its first version.
-    """
-
-    horizon: int = 200
-
-    def build(self) -> Task:
-        _check(self.horizon)
-        mdp = MDP(cart_pole_initial, cart_pole, cart_pole_reward, cart_pole_falls, self.horizon)
-        high = jnp.array([4.8, jnp.inf, 2 * _FALLEN, jnp.inf])
-        return Task(JaxWorld(mdp, Box(-high, high), Box.of(1.0, 1)), success_return=0.975 * self.horizon)
-
-
-_FALLEN = 12.0 / 180.0 * math.pi
-
-
-def cart_pole_initial(key: Key[Array, ""]) -> Float[Array, "4"]:
-    return jr.uniform(key, (4,), minval=-0.05, maxval=0.05)
-
-
-def cart_pole(key: Key[Array, ""], state: Float[Array, "4"], action: Float[Array, "1"]) -> Float[Array, "4"]:
-    x, speed, t, rate = state
-    force = 10.0 * jnp.clip(action[0], -1.0, 1.0)
-    u = (force + 0.05 * rate**2 * jnp.sin(t)) / 1.1
-    turning = (9.8 * jnp.sin(t) - u * jnp.cos(t)) / (0.5 * (4.0 / 3.0 - 0.1 * jnp.cos(t) ** 2 / 1.1))
-    moving = u - 0.05 * turning * jnp.cos(t) / 1.1
-    return state + 0.02 * jnp.stack([speed, moving, rate, turning])
-
-
-def cart_pole_falls(
-    state: Float[Array, "4"], action: Float[Array, "1"], next_state: Float[Array, "4"]
-) -> Bool[Array, ""]:
-    return (jnp.abs(next_state[0]) > 2.4) | (jnp.abs(next_state[2]) > _FALLEN)
-
-
-def cart_pole_reward(
-    state: Float[Array, "4"], action: Float[Array, "1"], next_state: Float[Array, "4"]
-) -> Float[Array, ""]:
-    return jnp.ones(())
-
-
-def _check(horizon: int) -> None:
-    if horizon < 1:
-        raise ConfigError(f"task.horizon={horizon}: an episode has at least 1 step; give 1 or more")
-
-
-__all__ = ["Acrobot", "CartPole", "MountainCar", "Pendulum"]
+    return on_gymnasium(name, problem)

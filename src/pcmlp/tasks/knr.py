@@ -8,33 +8,41 @@ A learner without a bonus has never seen its actions do anything, is paid for re
 """
 
 import math
-from dataclasses import dataclass
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from pcmlp.features.polynomial import Polynomial
-from pcmlp.models.knr import KNR
-from pcmlp.types import MDP, Box, ConfigError, Features, Task, never
+from pcmlp.features.polynomial import PolynomialFeatures
+from pcmlp.models.knr import KNR, KNRTransition
+from pcmlp.settings import setting
+from pcmlp.spaces import Box
+from pcmlp.types import MDP, Features, Problem, Task, never
 from pcmlp.world import JaxWorld
 
 
 class StartAt(eqx.Module):
+    """A fixed start."""
+
     state: Float[Array, " s"]
 
     def __call__(self, key: Key[Array, ""]) -> Float[Array, " s"]:
+        """Return the start."""
         return self.state
 
 
 class GoalReward(eqx.Module):
+    """0.99 within a radius of the goal, and up to 0.01 for rest."""
+
     goal: Float[Array, " p"]
     radius: float
 
     def __call__(
         self, state: Float[Array, " s"], action: Float[Array, " a"], next_state: Float[Array, " s"]
     ) -> Float[Array, ""]:
+        """Return the reward of one step."""
         position = next_state[: self.goal.shape[0]]
         inside = jnp.sum((position - self.goal) ** 2) <= self.radius**2
         return 0.99 * inside.astype(jnp.float32) + 0.01 * (1.0 - jnp.mean(action**2))
@@ -53,53 +61,52 @@ class Sticky(eqx.Module):
     scale: float  # 1/C
 
     def __call__(self, state: Float[Array, " s"], action: Float[Array, " a"]) -> Float[Array, " d"]:
+        """Return phi of one pair."""
         grip = jnp.sign(action) * jnp.maximum(jnp.abs(action) - _FRICTION, 0.0) / (1.0 - _FRICTION)
         return self.scale * jnp.concatenate([state / self.units, grip])
 
 
-@dataclass(frozen=True)
-class LinearSystem:
+class LinearSystem(Task):
     """A cart on a plane, position and velocity: v' = 0.7 v + 0.3 grip(a), p' = p + 0.3 v; the goal is at (2.5, 2.5).
 
     Static friction keeps small actions from doing anything, so that a learner at rest has no data on what its actuators
     do, however long it rests: that is what makes a linear system need exploration at all.
     """
 
-    horizon: int = 20
-    sigma: float = 0.02
+    kind: ClassVar[str] = "regulator"
+    horizon: int = setting(20, "steps of an episode", least=1)
+    sigma: float = setting(0.02, "std of the Gaussian noise", above=0)
 
-    def build(self) -> Task:
-        _check(self.horizon, self.sigma)
+    def build(self) -> Problem:
+        """Return the task's world, phi and class of models."""
         eye, zero = np.eye(2), np.zeros((2, 2))
         A = np.block([[eye, 0.3 * eye], [zero, 0.7 * eye]])
         B = np.block([[zero], [0.3 * eye]])
         far = 0.3 * self.horizon + 0.5  # as far as full throttle gets, and noise
         bound = np.array([far, far, 1.2, 1.2])
-        states = Box(jnp.asarray(-bound, jnp.float32), jnp.asarray(bound, jnp.float32))
+        states = Box(-bound, bound)
         features = Sticky(states.high, 1 / math.sqrt(6))
         W = np.concatenate([A * bound, B], axis=1) / features.scale
         goal = GoalReward(jnp.array([2.5, 2.5]), 0.8)
         return _task(features, W, states, Box.of(1.0, 2), jnp.zeros(4), goal, self.horizon, self.sigma)
 
 
-@dataclass(frozen=True)
-class DoubleWell:
+class DoubleWell(Task):
     """A ball in a double well: v' = v + dt (p - p^3 - 0.1 v + a / 4), p' = p + dt v'; features of degree 3.
 
     It starts at rest in the left well and the goal is the bottom of the right one. A quarter is too little to push
     it over the barrier between them, so it must be swung.
     """
 
-    horizon: int = 40
-    sigma: float = 0.01
-    dt: float = 0.3
+    kind: ClassVar[str] = "regulator"
+    horizon: int = setting(40, "steps of an episode", least=1)
+    sigma: float = setting(0.01, "std of the Gaussian noise", above=0)
+    dt: float = setting(0.3, "seconds of a step", above=0, most=1)
 
-    def build(self) -> Task:
-        _check(self.horizon, self.sigma)
-        if not 0 < self.dt <= 1:
-            raise ConfigError(f"task.dt={self.dt}: a time step; give a number above 0 and up to 1")
+    def build(self) -> Problem:
+        """Return the task's world, phi and class of models."""
         states = Box.of(2.0, 2)
-        features = Polynomial.of(states, Box.of(1.0, 1), degree=3)
+        features = PolynomialFeatures.of(states, Box.of(1.0, 1), degree=3)
         force = {(1, 0, 0): 1.0, (3, 0, 0): -1.0, (0, 1, 0): -0.1, (0, 0, 1): 0.25}  # in powers of p, v, a
         velocity = {k: self.dt * c + (k == (0, 1, 0)) for k, c in force.items()}
         position = {k: self.dt * c for k, c in velocity.items()}
@@ -114,13 +121,6 @@ class DoubleWell:
         return _task(features, W, states, Box.of(1.0, 1), start, goal, self.horizon, self.sigma)
 
 
-def _check(horizon: int, sigma: float) -> None:
-    if horizon < 1:
-        raise ConfigError(f"task.horizon={horizon}: an episode has at least 1 step; give 1 or more")
-    if not 0 < sigma < np.inf:
-        raise ConfigError(f"task.sigma={sigma}: a KNR has Gaussian noise; give a positive number")
-
-
 def _task(
     features: Features,
     W: np.ndarray,
@@ -130,10 +130,9 @@ def _task(
     reward: GoalReward,
     horizon: int,
     sigma: float,
-) -> Task:
-    size, dim = W.shape
+) -> Problem:
     radius = 1.25 * float(np.linalg.norm(W))  # F: the learner knows the norm up to a quarter
-    truth = KNR.of(features, size, dim, sigma=sigma, radius=radius, W=jnp.asarray(W, jnp.float32))
-    mdp = MDP(StartAt(start), truth, reward, never, horizon)
-    nothing = KNR.of(features, size, dim, sigma=sigma, radius=radius)
-    return Task(JaxWorld(mdp, states, actions), features, nothing, success_return=0.99)
+    truth = KNRTransition(jnp.asarray(W, jnp.float32), features, sigma)
+    mdp = MDP(StartAt(start), truth, reward, never, states, actions, horizon)
+    model = KNR(radius=radius, features=features, sigma=sigma)
+    return Problem(JaxWorld(mdp), features, model, success_return=0.99)

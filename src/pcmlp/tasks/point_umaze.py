@@ -16,51 +16,61 @@ would be a way through. The outer walls belong to the square.
     r(s, a, s') = 100 [|s' - (0.5, 2.5)| <= 0.4] - 0.01 |a|^2
 
 and the goal ends the episode. Without it an episode of H steps returns at most 0, with it at least 100 - 0.02 H: any
-positive return is a success. It stands for the maze of section 6.3 of the paper at a size where every state can be
-counted: unlike mountain-car it is not solved by going far, so it asks for a cover and not only for a bonus.
+positive return is a success. It stands for the maze of section 7.3 of the paper at a size where every state can be
+counted. Unlike mountain-car it is not solved by going far, so it needs a cover and not only a bonus.
 """
 
-from dataclasses import dataclass
+from typing import ClassVar
 
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Key
 
-from pcmlp.tasks.maps import Map
-from pcmlp.types import MDP, Box, ConfigError, Task
+from pcmlp.maps import Map
+from pcmlp.settings import setting
+from pcmlp.spaces import Box
+from pcmlp.types import MDP, Problem, Task
 from pcmlp.world import JaxWorld
 
 _SIDE = 3.0
 _STEP = 0.1
 
 
-@dataclass(frozen=True)
-class PointUMaze:
+class PointUMaze(Task):
     """A point in a U-shaped maze: the goal is close, and the way to it leads away from it and around a block."""
 
-    horizon: int = 100
+    kind: ClassVar[str] = "small"
+    horizon: int = setting(100, "steps of an episode", least=1, tiny=20)
 
-    def build(self) -> Task:
-        if self.horizon < 1:
-            raise ConfigError(f"task.horizon={self.horizon}: an episode has at least 1 step; give 1 or more")
-        mdp = MDP(initial, move, reward, at_goal, self.horizon)
-        states = Box(jnp.zeros(2), jnp.full(2, _SIDE))
+    def build(self) -> Problem:
+        """Return the task's world and map."""
+        mdp = MDP(
+            initial=initial,
+            transition=move,
+            reward=reward,
+            terminal=at_goal,
+            states=Box((0.0, 0.0), (_SIDE, _SIDE)),
+            actions=Box.of(1.0, 2),
+            horizon=self.horizon,
+        )
         # A success returns at least 100 - 0.02 H, which is more than 1 for horizons up to 4,950.
-        return Task(JaxWorld(mdp, states, Box.of(1.0, 2)), success_return=1.0, map=maze_map(), goal_ends=True)
+        return Problem(JaxWorld(mdp), success_return=1.0, map=maze_map(), goal_ends=True)
 
 
 def is_free(x: Float[Array, "*n"], y: Float[Array, "*n"]) -> Bool[Array, "*n"]:
-    """Whether a point may be at (x, y): in the square and not in the block."""
+    """Return whether a point may be at (x, y): in the square and not in the block."""
     square = (x >= 0.0) & (x <= _SIDE) & (y >= 0.0) & (y <= _SIDE)
     block = (x < 2.0) & (y > 1.0) & (y < 2.0)
     return square & ~block
 
 
 def initial(key: Key[Array, ""]) -> Float[Array, "2"]:
+    """Draw the start, around (0.5, 0.5)."""
     return jr.uniform(key, (2,), minval=0.45, maxval=0.55)
 
 
 def move(key: Key[Array, ""], state: Float[Array, "2"], action: Float[Array, "2"]) -> Float[Array, "2"]:
+    """Return the next state."""
     x, y = state
     to_x, to_y = state + _STEP * jnp.clip(action, -1.0, 1.0)
     x = jnp.where(is_free(to_x, y), to_x, x)
@@ -69,17 +79,16 @@ def move(key: Key[Array, ""], state: Float[Array, "2"], action: Float[Array, "2"
 
 
 def at_goal(state: Float[Array, "2"], action: Float[Array, "2"], next_state: Float[Array, "2"]) -> Bool[Array, ""]:
+    """Return whether the point is within 0.4 of the goal."""
     return jnp.sum((next_state - jnp.array([0.5, 2.5])) ** 2) <= 0.4**2
 
 
 def reward(state: Float[Array, "2"], action: Float[Array, "2"], next_state: Float[Array, "2"]) -> Float[Array, ""]:
+    """Return 100 at the goal, less the cost of the action."""
     cost = 0.01 * jnp.sum(jnp.clip(action, -1.0, 1.0) ** 2)
     return jnp.where(at_goal(state, action, next_state), 100.0, 0.0) - cost
 
 
 def maze_map(per_unit: int = 10) -> Map:
-    """Of squares of side 1 / per_unit, 7 per_unit^2 of them free."""
+    """Return the map of squares of side 1 / per_unit, of which 7 per_unit^2 are free."""
     return Map.of((0.0, 0.0), (_SIDE, _SIDE), 1.0 / per_unit, is_free)
-
-
-__all__ = ["PointUMaze", "at_goal", "maze_map"]

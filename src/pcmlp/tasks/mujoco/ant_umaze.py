@@ -6,25 +6,25 @@ The free ground is seven squares of side 8, in three rows, with walls around the
     #####  ##   .            y in  4 ... 12, solid for x < 12
     start  .    .            y in -4 ...  4
 
-and the ant starts in the middle of the first, at (0, 0). It is paid for moving anywhere, and nothing for the maze:
+and the ant starts in the middle of the first, at (0, 0). It is paid for moving, and not for where it moves:
 
     r(s, a, s') = 0.01 (|v| - 1e-4 |a|^2)
 
 with v the velocity of the torso along the ground before the step, a clipped to [-1, 1]. So running in a circle at the
-start pays as well as any journey, and what was explored is told by the map: the share of the 448 free squares of 1 m^2
-that the torso has entered. Observed are all positions, where the ant is in the maze included, and all velocities.
+start pays as well as any journey, and exploration is measured by the map: the share of the 448 free squares of 1 m^2
+that the torso has entered. Observed are all positions, the place in the maze included, and all velocities.
 """
 
 import dataclasses
-from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from pcmlp.tasks.maps import Map
+from pcmlp.maps import Map
 from pcmlp.tasks.mujoco.robot import Robot, RobotTask, Wall, after_hidden, effort, pushed_start
-from pcmlp.types import Task, never
+from pcmlp.types import Problem
 
 _SIDE = 8.0  # of each of the seven squares. paper: a picture / here: that of the authors' release
 _LOW, _HIGH = -0.5 * _SIDE, 2.5 * _SIDE
@@ -37,42 +37,40 @@ _WALLS = (
     Wall((_LOW, 0.5 * _SIDE), (1.5 * _SIDE, 1.5 * _SIDE), _HEIGHT),
 )
 
-ANT_UMAZE = Robot(
-    "ant.xml",
-    0.02,
-    5,
-    pushed_start,
-    partial(after_hidden, hidden=0),
-    hidden=0,
-    walls=_WALLS,
-    ranges=((_LOW, _HIGH), (_LOW, _HIGH)),  # so that nothing is imagined outside, and x, y have a unit of the maze's
-)
-
-
-@dataclass(frozen=True)
-class AntUMaze(RobotTask):
-    """An ant in a U-shaped maze in MuJoCo, paid for moving and not for where; its map tells what was explored."""
-
-    def build(self) -> Task:
-        task = self.built(ANT_UMAZE, ant_umaze_reward, never, map=ant_umaze_map())
-        return dataclasses.replace(task, for_moving=True)
-
 
 def ant_umaze_reward(
     state: Float[Array, "29"], action: Float[Array, "8"], next_state: Float[Array, "29"]
 ) -> Float[Array, ""]:
+    """Return the reward for moving, wherever that leads."""
     return 0.01 * (jnp.linalg.norm(state[15:17]) - 1e-4 * effort(action))
 
 
 def is_free(x: Float[Array, "*n"], y: Float[Array, "*n"]) -> Bool[Array, "*n"]:
-    """Whether no wall stands at (x, y)."""
+    """Return whether no wall stands at (x, y)."""
     square = (x > _LOW) & (x < _HIGH) & (y > _LOW) & (y < _HIGH)
     return square & ~((x < 1.5 * _SIDE) & (y > 0.5 * _SIDE) & (y < 1.5 * _SIDE))
 
 
 def ant_umaze_map() -> Map:
-    """Of squares of 1 m^2, 448 of them free."""
+    """Return the map of squares of 1 m^2, of which 448 are free."""
     return Map.of((_LOW, _LOW), (_HIGH, _HIGH), 1.0, is_free)
 
 
-__all__ = ["ANT_UMAZE", "AntUMaze", "ant_umaze_map", "ant_umaze_reward", "is_free"]
+class AntUMaze(RobotTask):
+    """An ant in a U-shaped maze in MuJoCo, paid for moving and not for where; its map tells what was explored."""
+
+    robot: ClassVar[Robot] = Robot(
+        "ant.xml",
+        0.02,
+        5,
+        pushed_start,
+        partial(after_hidden, hidden=0),
+        ant_umaze_reward,
+        hidden=0,
+        walls=_WALLS,
+        ranges=((_LOW, _HIGH), (_LOW, _HIGH)),  # nothing is imagined outside, and x, y are in units of the maze
+    )
+
+    def build(self) -> Problem:
+        """Return the task's world and map."""
+        return dataclasses.replace(super().build(), map=ant_umaze_map(), pays_for_moving=True)

@@ -21,7 +21,7 @@ _PARTS = ("observation", "achieved_goal", "desired_goal")
 
 
 class Egg(MujocoHandEggEnv):
-    """The original, with the two changes above."""
+    """The original with the two changes above."""
 
     def _reset_sim(self) -> bool:
         mujoco.mj_resetData(self.model, self.data)
@@ -34,7 +34,7 @@ class Egg(MujocoHandEggEnv):
 
 
 class EggInHand(gymnasium.Env):
-    """Pays what the original's own test for success says: the task's reward is checked against it."""
+    """The hand with vectors as observations, paid by the original's own test for success."""
 
     def __init__(self) -> None:
         self.egg = Egg()
@@ -47,10 +47,12 @@ class EggInHand(gymnasium.Env):
         return "HandManipulateEgg"
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        """Begin an episode with a new goal."""
         super().reset(seed=seed)
         return _flat(self.egg.reset(seed=seed)[0]), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
+        """Take one step."""
         seen, _, _, _, info = self.egg.step(action)
         check_divergence(self.data)
         return _flat(seen), 10.0 if info["is_success"] else -1.0, False, False, {}
@@ -58,6 +60,3 @@ class EggInHand(gymnasium.Env):
 
 def _flat(seen: dict[str, np.ndarray]) -> np.ndarray:
     return np.concatenate([seen[part] for part in _PARTS])
-
-
-__all__ = ["EggInHand"]

@@ -14,38 +14,37 @@ the reward is known from it.
 An episode of H steps that is never at its goal returns -H, and 11 more for each step that is: one is a success.
 """
 
-from dataclasses import dataclass
-
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from pcmlp.settings import setting
 from pcmlp.tasks.checks import import_robotics
-from pcmlp.tasks.mujoco.robot import RobotTask
-from pcmlp.types import Task, never
+from pcmlp.tasks.mujoco.robot import SteppedTask
+from pcmlp.types import Problem, never
 
 _EGG, _GOAL = slice(61, 68), slice(68, 75)  # a place and a quaternion each
 _DISTANCE, _ANGLE = 0.01, 0.1
 
 
-@dataclass(frozen=True)
-class HandEgg(RobotTask):
+class HandEgg(SteppedTask):
     """A hand of 20 motors in MuJoCo that is to bring an egg to a goal in its palm; nothing pays on the way."""
 
-    horizon: int = 100
-    workers: int | None = None  # the hand has no threads of its own
+    horizon: int = setting(100, "steps of an episode", least=1, tiny=20)
 
-    def build(self) -> Task:
+    def build(self) -> Problem:
+        """Return the task's world."""
         import_robotics()
         from pcmlp.tasks.mujoco.hand import EggInHand
 
-        world = self.stepped(EggInHand, hand_egg_reward, never)
-        return Task(world, success_return=5.0 - self.horizon)
+        world = self.host_world(EggInHand, hand_egg_reward, never)
+        return Problem(world, success_return=5.0 - self.horizon)
 
 
 def at_goal(state: Float[Array, "75"]) -> Bool[Array, ""]:
+    """Return whether the egg is at its goal, in place and rotation."""
     egg, goal = state[_EGG], state[_GOAL]
     near = jnp.linalg.norm(egg[:3] - goal[:3]) < _DISTANCE
-    # An imagined quaternion may have any length: without dividing by it, a long one would be turned like anything.
+    # An imagined quaternion may have any length, which must not pass for a rotation.
     lengths = jnp.linalg.norm(egg[3:]) * jnp.linalg.norm(goal[3:])
     cosine = jnp.sum(egg[3:] * goal[3:]) / jnp.maximum(lengths, 1e-6)
     return near & (2.0 * jnp.arccos(jnp.clip(cosine, -1.0, 1.0)) < _ANGLE)
@@ -54,7 +53,5 @@ def at_goal(state: Float[Array, "75"]) -> Bool[Array, ""]:
 def hand_egg_reward(
     state: Float[Array, "75"], action: Float[Array, "20"], next_state: Float[Array, "75"]
 ) -> Float[Array, ""]:
+    """Return 10 at the goal, else -1."""
     return jnp.where(at_goal(next_state), 10.0, -1.0)
-
-
-__all__ = ["HandEgg", "at_goal", "hand_egg_reward"]

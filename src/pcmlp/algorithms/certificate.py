@@ -1,0 +1,77 @@
+"""The certificate: an upper bound on what could still be gained (paper: the optimism lemmas of appendix A.3).
+
+    promised_n    = max_pi J(pi; r + b_n, P_n)                   what planning promises after iteration n, line 9
+    certificate_n = promised_n - J(deployed_n; r, P*)  >=  J* - J(deployed_n; r, P*)     if promised_n >= J*, optimism
+
+Nobody who learns knows J*; optimism bounds it by a number that the planner has anyway. docs/theory.md and
+`runs.certificate` say where the bound is proved and where it is a guess. It reads what a learner has learned and
+changes nothing, with random numbers of its own.
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Key
+
+from pcmlp import finite
+from pcmlp.algorithms.deep import Deep, DeepLearner, imagination, own_starts
+from pcmlp.algorithms.framework import PCMLP, CoverLearner
+from pcmlp.algorithms.stages import PROMISE
+from pcmlp.imagine import imagine
+from pcmlp.planners import FinitePolicy
+from pcmlp.trees import as_inputs, over_seeds
+from pcmlp.types import MDP, Algorithm, Learner, Metrics, Policy
+
+
+def promised(
+    keys: Key[Array, " seeds"], algo: Algorithm, mdp: MDP, learner: Learner, n: int
+) -> dict[str, Float[Array, " seeds"]]:
+    """Return the column `promised` of iteration n, whose outcome `learner` is; nothing for algorithms that promise
+    nothing about the reward."""
+    number = jnp.array(n)
+    if isinstance(algo, Deep) and isinstance(learner, DeepLearner) and not algo.reward_free:
+        return _promised_deep(keys, as_inputs(algo), mdp, learner, number)
+    if isinstance(algo, PCMLP) and isinstance(learner, CoverLearner):
+        return _promised_framework(keys, as_inputs(algo), mdp, learner, number)
+    return {}
+
+
+@eqx.filter_jit
+@eqx.filter_vmap(in_axes=(0, None, None, eqx.if_array(0), None))
+def _promised_framework(key, algo, mdp, learner, n) -> Metrics:
+    imagined = imagine(mdp, learner.model, learner.bonus)
+    return _as_column(algo.planner.promise(_promise_key(key, n), imagined, learner.policy))
+
+
+@eqx.filter_jit
+def _promised_deep(keys, algo, mdp, learner, n) -> dict[str, Array]:
+    def one_seed(key, learner):
+        start_key, promise_key = jr.split(_promise_key(key, n))
+        # The world's own starts: no episode begins at a state of the replay.
+        own = own_starts(start_key, algo, mdp)
+        imagined = imagination(algo, mdp, learner.bonus, learner.seen, own, learner.model, jnp.array(True))
+        return _as_column(algo.planner.promise(promise_key, imagined, learner.policy))
+
+    return over_seeds(one_seed, keys, learner)
+
+
+def _promise_key(key: Key[Array, ""], n: Array) -> Key[Array, ""]:
+    return jr.fold_in(jr.fold_in(key, PROMISE), n)
+
+
+def _as_column(value: Float[Array, ""] | None) -> Metrics:
+    return {} if value is None else {"promised": value}
+
+
+def exact_values(mdp: MDP, policies: Policy) -> Float[Array, " seeds"] | None:
+    """Return J of each seed's deterministic policy, by policy evaluation in the true MDP; None where it is not
+    finite."""
+    if not (isinstance(policies, FinitePolicy) and isinstance(mdp.transition, finite.FiniteTransition)):
+        return None
+    return _values(mdp, policies)
+
+
+@eqx.filter_jit
+@eqx.filter_vmap(in_axes=(None, eqx.if_array(0)))
+def _values(mdp, policy) -> Float[Array, ""]:
+    return finite.value(mdp, policy.deterministic().probabilities())

@@ -1,0 +1,282 @@
+"""Algorithm 2, Deep PC-MLP (paper: section 6), with a tag for each of its lines.
+
+Neural dynamics in place of a class with a theorem, a replay buffer in place of fresh samples from the policy cover,
+TRPO or MPPI in place of a planning oracle. In each iteration model and planner are updated in turn, `rounds` times
+(paper: after Luo et al. 2018).
+
+paper: one policy, which explores and is evaluated / here: that one, and one to deploy. The latter starts from the
+exploring one and is planned in the same model for the reward alone, in one more round that takes no samples.
+"""
+
+import dataclasses
+from collections.abc import Iterable
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from pcmlp.algorithms.noise import add_noise
+from pcmlp.algorithms.stages import (
+    BONUS,
+    COLLECT,
+    STAGE,
+    drop_rows,
+    feature_key,
+    freeze_after_first,
+    restore_rows,
+    stage_key,
+    stage_keys,
+    with_executed_actions,
+    without_goal,
+)
+from pcmlp.bonus import CappedBonus, Covariance, Elliptical, second_moment
+from pcmlp.features import RandomNetwork, check_draw
+from pcmlp.imagine import (
+    RewardFree,
+    SwitchedBonus,
+    bounds_around,
+    expand_range,
+    imagine,
+    nothing_seen,
+    restrict,
+    unknown_functions,
+)
+from pcmlp.models import Neural, OutcomeNet
+from pcmlp.models.outcome import WithOutcome
+from pcmlp.planners import TRPO
+from pcmlp.replay import Replay, Transitions, drop_nonfinite
+from pcmlp.rollout import mean_return
+from pcmlp.settings import setting
+from pcmlp.spaces import Range
+from pcmlp.trees import as_inputs, over_seeds, scan, select, update_if
+from pcmlp.types import (
+    MDP,
+    Algorithm,
+    Bonus,
+    FeatureMap,
+    Features,
+    FittedBonus,
+    FittedModel,
+    Iteration,
+    Learner,
+    Metrics,
+    Model,
+    Planner,
+    Policy,
+    Problem,
+    World,
+)
+
+_JUDGED = 16  # imagined episodes that `keep_better` compares policies by
+
+
+class Deep(Algorithm):
+    """The inputs of Algorithm 2 (paper: the tables of appendix D)."""
+
+    features: FeatureMap = setting(RandomNetwork(), "phi of the bonus")
+    model: Model = setting(Neural(), "dynamics")
+    outcome: OutcomeNet = setting(OutcomeNet(), "reward and end, where they are not given as functions")
+    planner: Planner = setting(TRPO(), "planning oracle")
+    bonus: Bonus = setting(Elliptical(), "what pays for novelty")
+    bonus_scale: float = setting(0.05, "c: weight of the bonus; 0: none", least=0, most=1e6)
+    ridge: float = setting(1e-3, "lambda of Sigma; below 1e-6 it drowns in rounding", least=1e-6, most=1e6)
+    covariance: bool = setting(True, "off: Sigma stays lambda I, a control for the policy cover", traced=True)
+    samples_per_policy: int = setting(200, "K: real steps of one iteration, in whole episodes", least=1, tiny=20)
+    rounds: int = setting(2, "rounds of model and planner updates in one iteration", least=1, tiny=1)
+    fresh: bool = setting(True, "every iteration plans from a new policy, not from the last one")
+    replay_size: int = setting(30_000, "rows of the replay buffer D", least=1, most=2**31 - 1, tiny=50)
+    num_starts: int = setting(1024, "states that imagined episodes begin at", least=1, most=1_000_000, tiny=16)
+    replay_starts: float = setting(0.5, "share of imagined episodes that begin at a replayed state", least=0, most=1)
+    margin: float = setting(3.0, "how far imagined states may leave what was seen, as a multiple of its range", least=0)
+    bounded: bool = setting(True, "whether imagined states are kept near what was seen", traced=True)
+    reward_free: bool = setting(False, "explore for the bonus alone")
+    keeps_better: bool = setting(False, "deploy the last iteration's policy if the new one is imagined to be worse")
+    noise: float = setting(0.0, "Ornstein-Uhlenbeck noise on real actions, in half action ranges", least=0, most=10)
+
+    @property
+    def evaluates_exploring(self) -> bool:
+        """Whether exploring and deployed policies differ: one search in one model for one reward does not."""
+        return self.bonus.pays or self.model.randomised or not self.planner.searches
+
+    def bind(self, problem: Problem) -> "Deep":
+        """Return the algorithm for a problem with vectors. A reward for moving alone stays, as in the paper's 7.3."""
+        _ = problem.world.mdp.boxes
+        check_draw(self.features, problem.world.mdp)
+        return dataclasses.replace(self, reward_free=False) if problem.pays_for_moving else self
+
+    def explored_world(self, problem: Problem) -> World:
+        """Return the world to collect in, without its goal if there is no reward."""
+        return without_goal(problem) if self.reward_free else problem.world
+
+    def model_for(self, mdp: MDP) -> Model:
+        """Return the model to train: with a network for reward and end where these are unknown."""
+        return WithOutcome(self.model, self.outcome) if unknown_functions(mdp) else self.model
+
+    def steps_per_iteration(self, horizon: int) -> float:
+        """Return the env steps of one iteration."""
+        return float(-(-self.samples_per_policy // horizon) * horizon)
+
+    def imagined_steps(self, horizon: int) -> tuple[int, int]:
+        """Return the imagined steps of one real action and of one iteration."""
+        action, plan = self.planner.imagined_steps(horizon)
+        return action, (self.rounds + 1) * plan + (2 * _JUDGED * horizon if self.keeps_better and plan else 0)
+
+    def start(self, keys: Key[Array, " seeds"], mdp: MDP, num_iterations: int) -> "DeepLearner":
+        """Run lines 1 to 3 for all seeds."""
+        return _start(keys, as_inputs(self), mdp)
+
+    def iterate(self, keys: Key[Array, " seeds"], world: World, learner: Learner, n: int) -> Iteration:
+        """Run iteration n of all seeds."""
+        assert isinstance(learner, DeepLearner)
+        policies = add_noise(learner.policy.resolve(), self.noise, world.mdp)
+        samples, walked = world.collect(stage_keys(keys, n, COLLECT), policies, self.samples_per_policy)  # line 5
+        learner, metrics = _improve(keys, as_inputs(self), world.mdp, learner, samples, jnp.array(n))
+        return Iteration(learner, metrics, samples, [walked])
+
+    def without_replay(self, learner: Learner) -> "DeepLearner":
+        """Return the learner without the rows of its replay, which the log of all steps has."""
+        assert isinstance(learner, DeepLearner)
+        return dataclasses.replace(learner, replay=drop_rows(learner.replay))
+
+    def restore_replay(self, learner: Learner, mdp: MDP, walked: Iterable[Transitions]) -> "DeepLearner":
+        """Return the learner with the rows of its replay, given every step that was walked for it."""
+        assert isinstance(learner, DeepLearner)
+        return dataclasses.replace(learner, replay=restore_rows(learner.replay, self.replay_size, mdp, walked))
+
+
+class DeepLearner(Learner):
+    """The state of Algorithm 2 between iterations."""
+
+    policy: Policy  # pi_n, explores
+    env_steps: Int[Array, "*seeds"]
+    deploying: Policy
+    covariance: Covariance  # Sigma_n
+    model: FittedModel  # P_theta
+    bonus: FittedBonus  # b_n, before it is scaled and capped
+    replay: Replay  # D
+    seen: Range  # the smallest box around every state so far
+
+    @property
+    def features(self) -> Features:
+        """phi, which the bonus holds."""
+        return self.bonus.features
+
+    def deployed(self) -> Policy:
+        """Return the policy that was planned without the bonus."""
+        return self.deploying
+
+
+def start(key: Key[Array, ""], algo: Deep, mdp: MDP) -> DeepLearner:
+    """Run lines 1 to 3 for one seed."""
+    model_key, policy_key = jr.split(jr.fold_in(key, 0))
+    states, _ = mdp.boxes
+    example = Transitions.example(mdp.states, mdp.actions)
+    phi = algo.features.draw(feature_key(key), mdp, example)
+    covariance = Covariance.ridge_only(algo.ridge, phi(example.state[0], example.action[0]).shape[0])
+    bonus = algo.bonus.init(stage_key(key, 0, BONUS), phi, covariance.matrix)
+    replay = Replay.empty(example, algo.replay_size)  # line 2
+    model = algo.model_for(mdp).init(model_key, mdp)  # line 3
+    seen = nothing_seen(states)
+    starts = jnp.broadcast_to(example.state, (algo.num_starts, states.size))
+    imagined = imagination(algo, mdp, bonus, seen, starts, model, jnp.array(True))
+    policy = algo.planner.init(policy_key, imagined)  # line 1
+    deploying, none = policy.without_bonus(), jnp.zeros((), int)
+    return DeepLearner(policy, none, deploying, covariance, model, bonus, replay, seen)
+
+
+def improve(
+    key: Key[Array, ""], algo: Deep, mdp: MDP, learner: DeepLearner, samples: Transitions, n: Int[Array, ""]
+) -> tuple[DeepLearner, Metrics]:
+    """Run lines 6 to 11 of iteration n for one seed, given line 5's samples; `key` is the seed's own."""
+    start_key, policy_key, round_key, judge_key = jr.split(stage_key(key, n, STAGE), 4)
+    env_steps = learner.env_steps + jnp.sum(samples.valid)
+    samples, rejected = drop_nonfinite(with_executed_actions(samples, mdp))
+    phi = freeze_after_first(n, algo.features.draw(feature_key(key), mdp, samples), learner.features)
+    moment = second_moment(phi, samples)  # line 6
+    covariance = learner.covariance.add(jnp.where(algo.covariance, moment, 0.0))  # line 7
+    replay = learner.replay.add(samples)  # line 8
+    bonus = algo.bonus.update(stage_key(key, n, BONUS), learner.bonus, phi, covariance.matrix, replay)  # b_n
+    seen = expand_range(learner.seen, samples)
+    imagined = partial(imagination, algo, mdp, bonus, seen, imagined_starts(start_key, algo, mdp, replay))
+    # paper: the policy goes on from iteration to iteration / here: it begins anew unless asked. A policy that has
+    # converged for the last bonus sees little else; a new one finds in the same imagination what that one misses.
+    first = imagined(learner.model, jnp.array(True))
+    policy = algo.planner.init(policy_key, first) if algo.fresh else learner.policy
+
+    def one_round(carry: tuple, inputs: tuple) -> tuple[tuple, Metrics]:
+        model, exploring, policy = carry
+        explores, (fit_key, plan_key) = inputs  # the last round plans what to deploy
+        train = partial(algo.model_for(mdp).train, fit_key, mdp, replay=replay)
+        model, fitted = update_if(explores, train, model)  # line 9: C steps of SGD
+        optimistic = imagined(model, explores)  # line 10: the reward is r + b_n
+        policy, planned = algo.planner.plan(plan_key, optimistic, policy)  # line 11
+        return (model, select(explores, policy, exploring), policy), {**fitted, **planned}
+
+    rounds = jnp.arange(algo.rounds + 1) < algo.rounds, jax.vmap(jr.split)(jr.split(round_key, algo.rounds + 1))
+    (model, exploring, deploying), metrics = scan(one_round, (learner.model, policy, policy), rounds)
+    deploying = deploying.without_bonus()
+    if algo.keeps_better and not deploying.searches:  # an imagined episode of a search takes as long as a stage
+        deploying = keep_better(judge_key, mdp, imagined(model, jnp.array(False)), deploying, learner.deploying)
+    paid = mean_bonus(algo, mdp, learner.bonus, phi, samples)
+    learner = DeepLearner(exploring, env_steps, deploying, covariance, model, bonus, replay, seen)
+    last = {name: values[-2] for name, values in metrics.items()}  # of the last exploring round
+    return learner, {"bonus_mean": paid, **covariance.metrics(algo.ridge), **rejected, **last}
+
+
+_start = eqx.filter_jit(eqx.filter_vmap(start, in_axes=(0, None, None)))
+
+
+@eqx.filter_jit
+def _improve(
+    keys: Key[Array, " seeds"], algo: Deep, mdp: MDP, learner: DeepLearner, samples: Transitions, n: Int[Array, ""]
+) -> tuple[DeepLearner, dict[str, Float[Array, " seeds"]]]:
+    return over_seeds(lambda k, learner, samples: improve(k, algo, mdp, learner, samples, n), keys, learner, samples)
+
+
+def imagination(
+    algo: Deep,
+    mdp: MDP,
+    bonus: FittedBonus,
+    seen: Range,
+    starts: Float[Array, "n s"],
+    model: FittedModel,
+    explores: Bool[Array, ""],
+) -> MDP:
+    """Return the MDP to plan in: reward + bonus in the model to explore, reward in the mean model to exploit."""
+    states, actions = mdp.boxes
+    known = model.complete(mdp)
+    if algo.reward_free:
+        known = dataclasses.replace(known, reward=RewardFree(known.reward, explores))
+    paid = SwitchedBonus(CappedBonus(bonus, algo.bonus_scale, float(mdp.horizon)), explores, actions)
+    imagined = imagine(known, select(explores, model, model.expected()), paid)
+    return restrict(imagined, bounds_around(states, seen, algo.margin, algo.bounded), starts)
+
+
+def imagined_starts(key: Key[Array, ""], algo: Deep, mdp: MDP, replay: Replay) -> Float[Array, "n s"]:
+    """Draw states for imagined episodes to begin at: from the replay, and the world's own."""
+    coin_key, row_key, world_key = jr.split(key, 3)
+    visited = replay.windows(row_key, algo.num_starts, 1).state[:, 0]
+    own = own_starts(world_key, algo, mdp)
+    return jnp.where(jr.uniform(coin_key, (algo.num_starts, 1)) < algo.replay_starts, visited, own)
+
+
+def own_starts(key: Key[Array, ""], algo: Deep, mdp: MDP) -> Float[Array, "n s"]:
+    """Draw initial states of the world."""
+    return jax.vmap(mdp.initial)(jr.split(key, algo.num_starts))
+
+
+def keep_better(key: Key[Array, ""], mdp: MDP, imagined: MDP, new: Policy, old: Policy) -> Policy:
+    """Return the policy with the higher imagined return from the world's own starts, in the current model."""
+    judged = dataclasses.replace(imagined, initial=mdp.initial)
+    after, before = (mean_return(key, judged, policy.deterministic(), _JUDGED) for policy in (new, old))
+    return select((after >= before) | ~jnp.isfinite(before), new, old)
+
+
+def mean_bonus(algo: Deep, mdp: MDP, last: FittedBonus, phi: Features, samples: Transitions) -> Float[Array, ""]:
+    """Return the mean of b_{n-1}, which line 11 promised pi_n, over the states that pi_n visited."""
+    promised = eqx.tree_at(lambda b: b.features, last, phi)  # the first phi was drawn before there were samples
+    paid = jax.vmap(CappedBonus(promised, algo.bonus_scale, float(mdp.horizon)))(samples.state, samples.action)
+    return jnp.mean(paid, where=samples.valid)

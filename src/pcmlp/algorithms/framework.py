@@ -1,0 +1,230 @@
+"""Algorithm 1, the PC-MLP framework (paper: section 4), with a tag for each of its lines.
+
+`improve` is pure, compiled once and vmapped over seeds. The world draws the samples, because real environments step on
+the host. Every array of a learner has a leading axis of seeds outside `improve`.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Int, Key
+
+from pcmlp.bonus import CappedBonus, Covariance, Elliptical, Number, second_moment
+from pcmlp.cover import Cover, Mixture, best_policy
+from pcmlp.features import TaskFeatures, check_draw, check_norm
+from pcmlp.imagine import imagine
+from pcmlp.models import KNR, TaskModel
+from pcmlp.planners import ValueIteration
+from pcmlp.replay import Replay, Transitions, drop_nonfinite
+from pcmlp.rollout import mean_first_return
+from pcmlp.settings import ConfigError, setting
+from pcmlp.trees import as_inputs
+from pcmlp.types import (
+    MDP,
+    Algorithm,
+    FeatureMap,
+    Features,
+    FittedModel,
+    Iteration,
+    Learner,
+    Metrics,
+    Model,
+    Planner,
+    Policy,
+    Problem,
+    World,
+)
+
+
+class PCMLP(Algorithm):
+    """The inputs of Algorithm 1: (K, lambda, M, P, c), phi and OP. N is the number of iterations."""
+
+    features: FeatureMap | Features = setting(TaskFeatures(), "phi")
+    model: Model = setting(TaskModel(), "the class P")
+    planner: Planner = setting(ValueIteration(), "planning oracle OP")
+    samples_per_policy: int = setting(20, "K: samples of each policy", least=1)
+    ridge: float = setting(0.01, "lambda of Sigma; below 1e-6 it drowns in rounding", least=1e-6, most=1e6)
+    bonus_scale: float = setting(0.1, "c: weight of the bonus; 0: none", least=0, most=1e6)
+    # paper: K and M are independent draws, each one step of an episode of its own / here: by default all steps of
+    # whole episodes ("iid" gives the paper's), and the model is fitted to the K samples of every policy so far
+    # rather than to M fresh ones (a number of `fit_samples` gives the paper's). See docs/deviations.md.
+    draws: Literal["episodes", "iid"] = setting("episodes", "all steps of whole episodes, or one step of each")
+    fit_samples: int | None = setting(
+        None, "M: fresh samples of the cover to fit to; none: those of every policy so far", least=1
+    )
+    covariance: bool = setting(True, "off: Sigma stays lambda I, a control for the policy cover", traced=True)
+
+    def bind(self, problem: Problem) -> "PCMLP":
+        """Return the algorithm with phi and the class P of the problem."""
+        mdp = problem.world.mdp
+        phi = self.features
+        if isinstance(phi, TaskFeatures):
+            phi = problem.features
+            if phi is None:
+                raise ConfigError("features.name=task: the task has no phi of its own; give fourier or polynomial")
+        elif isinstance(phi, FeatureMap):
+            check_draw(phi, mdp)
+            phi = phi.draw(jr.key(0), mdp, Transitions.example(mdp.states, mdp.actions))
+        check_norm(phi, mdp)
+        model = self.model if problem.model is None else bind_model(self.model, problem.model, phi)
+        return dataclasses.replace(self, features=phi, model=model)
+
+    def start(self, keys: Key[Array, " seeds"], mdp: MDP, num_iterations: int) -> "CoverLearner":
+        """Run lines 1 and 2 for all seeds."""
+        return _start(keys, as_inputs(self), mdp, num_iterations)
+
+    def iterate(self, keys: Key[Array, " seeds"], world: World, learner: Learner, n: int) -> Iteration:
+        """Run iteration n of all seeds."""
+        assert isinstance(learner, CoverLearner)
+        draw_keys, cover_keys, improve_keys = jax.vmap(lambda k: jr.split(jr.fold_in(k, n), 3), out_axes=1)(keys)
+        sample = world.collect if self.draws == "episodes" else world.draw
+        samples, walked = sample(draw_keys, learner.policy, self.samples_per_policy)  # line 4: K samples from d_pi_n
+        rows, steps = samples, [walked]
+        if self.fit_samples is not None:  # line 7: M samples from d_cover
+            rows, walked = sample(cover_keys, Mixture(learner.cover), self.fit_samples)
+            steps.append(walked)
+        learner, metrics = _improve(improve_keys, as_inputs(self), world.mdp, learner, samples, rows, jnp.array(n))
+        env_steps = learner.env_steps + sum(jnp.sum(walked.valid, axis=1) for walked in steps)
+        return Iteration(dataclasses.replace(learner, env_steps=env_steps), metrics, samples, steps)
+
+    def steps_per_iteration(self, horizon: int) -> float:
+        """Return the env steps of one iteration: a draw from d_pi takes (H + 1) / 2 on average, whole episodes are
+        rounded up."""
+        sizes = self.samples_per_policy, self.fit_samples or 0
+        if self.draws == "iid":
+            return sum(sizes) * (horizon + 1) / 2
+        return float(sum(-(-size // horizon) * horizon for size in sizes))
+
+    def imagined_steps(self, horizon: int) -> tuple[int, int]:
+        """Return the imagined steps of one real action and of one iteration."""
+        return self.planner.imagined_steps(horizon)
+
+
+def bind_model(model: Model, own: Model, phi: Features) -> Model:
+    """Return the class P: the task's own, or regulators with its noise and these features."""
+    if isinstance(model, TaskModel):
+        return own
+    if isinstance(model, KNR) and isinstance(own, KNR):
+        return dataclasses.replace(model, features=phi, sigma=own.sigma, radius=model.radius or own.radius)
+    return model
+
+
+class CoverLearner(Learner):
+    """The state of Algorithm 1 between iterations."""
+
+    policy: Policy  # pi_n
+    env_steps: Int[Array, "*seeds"]
+    cover: Cover  # { pi_1 ... pi_n }
+    covariance: Covariance  # Sigma_n
+    model: FittedModel  # P_n
+    bonus: CappedBonus  # b_n
+    replay: Replay  # what the model is fitted to
+    values: Float[Array, "*seeds N"]  # J of each policy of the cover, estimated from its own K samples
+
+    def deployed(self) -> Policy:
+        """Return the policy that the theorems speak of: the best of the cover.
+
+        paper: some policy of the cover is near-optimal / here: the one whose own K samples paid the most.
+        """
+        return best_policy(self.cover, self.values)
+
+
+def start(key: Key[Array, ""], algo: PCMLP, mdp: MDP, num_iterations: int) -> CoverLearner:
+    """Run lines 1 and 2 for one seed."""
+    example = Transitions.example(mdp.states, mdp.actions)
+    phi, init_key = algo.features, jr.fold_in(key, 0)
+    assert callable(phi)
+    covariance = Covariance.ridge_only(algo.ridge, phi(example.state[0], example.action[0]).shape[0])
+    bonus = elliptical_bonus(algo, mdp, covariance)
+    model = algo.model.init(init_key, mdp)
+    policy = algo.planner.init(init_key, imagine(mdp, model, bonus))  # line 1: initialise pi_1
+    cover = Cover.of(policy, num_iterations + 1)  # line 2: the cover is { pi_1 }
+    replay = Replay.empty(example, rows_to_fit(algo, mdp.horizon, num_iterations))
+    values = jnp.full(num_iterations, -jnp.inf, jnp.float32)
+    return CoverLearner(policy, jnp.zeros((), int), cover, covariance, model, bonus, replay, values)
+
+
+def improve(
+    key: Key[Array, ""],
+    algo: PCMLP,
+    mdp: MDP,
+    learner: CoverLearner,
+    samples: Transitions,
+    rows: Transitions,
+    n: Int[Array, ""],
+) -> tuple[CoverLearner, Metrics]:
+    """Run lines 5 to 10 for one seed, given line 4's `samples` and line 7's `rows`."""
+    fit_key, plan_key = jr.split(key)
+    assert callable(algo.features)
+    value = estimate_value(algo, mdp.horizon, samples)  # before rewards that are not finite count as 0
+    samples, rejected = drop_nonfinite(samples)
+
+    moment = second_moment(algo.features, samples)  # line 5
+    covariance = learner.covariance.add(jnp.where(algo.covariance, moment, 0.0))  # line 6
+    replay = learner.replay.add(drop_nonfinite(rows)[0])
+    model, fitted = algo.model.train(fit_key, mdp, learner.model, replay)  # line 7: maximum likelihood over P
+    bonus = elliptical_bonus(algo, mdp, covariance)  # line 8
+    policy, planned = algo.planner.plan(plan_key, imagine(mdp, model, bonus), learner.policy)  # line 9
+    cover = learner.cover.push(policy)  # line 10
+
+    paid = jax.vmap(learner.bonus)(samples.state, samples.action)  # what line 9 promised pi_n at the states it visited
+    metrics = {
+        "bonus_mean": jnp.mean(paid, where=samples.valid),
+        "sample_return": value,
+        **fitted,
+        **planned,
+        **covariance.metrics(algo.ridge),
+        **rejected,
+    }
+    known = jnp.where(jnp.isfinite(value), value, -jnp.inf)  # a policy with a NaN in its samples is not the best
+    values = learner.values.at[n - 1].set(known)
+    return CoverLearner(policy, learner.env_steps, cover, covariance, model, bonus, replay, values), metrics
+
+
+_start = eqx.filter_jit(eqx.filter_vmap(start, in_axes=(0, None, None, None)))
+_improve = eqx.filter_jit(
+    eqx.filter_vmap(improve, in_axes=(0, None, None, eqx.if_array(0), eqx.if_array(0), eqx.if_array(0), None))
+)
+
+
+def learn(
+    keys: Key[Array, " seeds"], algo: PCMLP, problem: Problem, num_iterations: int
+) -> Iterator[tuple[CoverLearner, dict[str, Float[Array, " seeds"]], Transitions]]:
+    """Run Algorithm 1 for one key per seed; yield the learner, metrics and samples of every iteration."""
+    algo = algo.bind(problem)
+    learner: Learner = algo.start(keys, problem.world.mdp, num_iterations)
+    for n in range(1, num_iterations + 1):  # line 3
+        learner, metrics, samples, _ = algo.iterate(keys, problem.world, learner, n)
+        assert isinstance(learner, CoverLearner)
+        yield learner, metrics, samples
+
+
+def elliptical_bonus(algo: PCMLP, mdp: MDP, covariance: Covariance) -> CappedBonus:
+    """Return b_n of Eq. 2."""
+    assert callable(algo.features)
+    return capped_ellipse(algo.features, covariance.matrix, algo.bonus_scale, mdp.horizon)
+
+
+def capped_ellipse(phi: Features, covariance: Float[Array, "d d"], scale: Number, horizon: int) -> CappedBonus:
+    """Return min{2 c sqrt(phi^T Sigma^-1 phi), H}."""
+    return CappedBonus(Elliptical().init(jr.key(0), phi, covariance), scale, float(horizon))
+
+
+def rows_to_fit(algo: PCMLP, horizon: int, num_iterations: int) -> int:
+    """Return M, or the K of every policy, with whole episodes rounded up."""
+    size = algo.samples_per_policy if algo.fit_samples is None else algo.fit_samples
+    rows = size if algo.draws == "iid" else -(-size // horizon) * horizon
+    return rows * num_iterations if algo.fit_samples is None else rows
+
+
+def estimate_value(algo: PCMLP, horizon: int, samples: Transitions) -> Float[Array, ""]:
+    """Estimate J(pi_n; r, P*) from the samples of line 4: the mean return of whole episodes, or H times the mean
+    reward."""
+    if algo.draws == "iid":
+        return horizon * jnp.mean(jnp.where(samples.valid, samples.reward, 0.0))
+    return mean_first_return(samples, horizon)

@@ -1,0 +1,53 @@
+"""MBPO (Janner et al. 2019): a probabilistic ensemble and SAC on short imagined episodes from real states; no bonus.
+
+The paper's: 7 nets of which 5 predict, imagined episodes of one step at first, 20 updates of the policy per real step.
+"""
+
+from typing import Any
+
+from pcmlp.algorithms.deep import Deep
+from pcmlp.algorithms.method import BUDGET, NO_BONUS, Method
+from pcmlp.bonus import NoBonus
+from pcmlp.features import NoFeatures
+from pcmlp.models import Probabilistic
+from pcmlp.planners import SAC
+
+# For MuJoCo and gym:ID: with twenty updates for each of the first thousand real steps plain critics grow without bound
+# (hopper: 3,000 to 14,000 where 400 can be paid). Normed critics and a bounded imagination, as our planner has.
+_STEADY: dict[str, Any] = {"bounded": True, "margin": 0.1, "planner.normed": True}
+
+
+def _any(horizon: int) -> dict[str, Any]:
+    """Return 20 updates per step, whatever an episode's length."""
+    rounds = max(1, horizon // 250)
+    updates = max(1, 20 * horizon // rounds)
+    outcome = {"outcome.steps": 2_000, "outcome.batch": 256}
+    return {**_STEADY, **outcome, "steps": 30_000, "eval_episodes": 20, "rounds": rounds, "planner.updates": updates}
+
+
+METHOD = Method(
+    about="probabilistic ensemble and SAC on short imagined episodes from real states; no bonus (Janner et al. 2019)",
+    algorithm=Deep(
+        features=NoFeatures(),
+        bonus=NoBonus(),
+        model=Probabilistic(members=7, elites=5, steps=500, batch=256),
+        planner=SAC(updates=4_000, streams=20_000, length=1, normed=False),
+        rounds=1,
+        fresh=False,
+        bounded=False,
+        replay_size=100_000,
+        num_starts=20_000,
+        replay_starts=1.0,
+    ),
+    presets={
+        "ours": {
+            "small": {"steps": 2_000, "eval_episodes": 20},
+            "point-umaze": {"steps": 10_000},
+            "pendulum": {"steps": 4_000},
+            "robot": {**_STEADY, **BUDGET, "samples_per_policy": 1_000, "rounds": 4, "planner.updates": 5_000},
+            "gym": _any,
+        }
+    },
+    choices={"features": ("none",), "bonus": ("none",)},
+    unused=NO_BONUS,
+)

@@ -1,0 +1,134 @@
+"""Model-free TRPO and SAC: the planner's own update on real steps (Schulman et al. 2015, Haarnoja et al. 2018).
+
+    every iteration: walk whole episodes with the policy and its noise, then learn from
+        TRPO   those steps alone, in one update
+        SAC    a replay of all steps so far, in as many updates as steps were walked
+
+Nothing about the world has to be known: the reward is the one that it paid. A planner that imagines does the same with
+imagined steps, so the difference between the two is what a model saves in real steps.
+"""
+
+import dataclasses
+from collections.abc import Iterable
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Int, Key
+
+from pcmlp.algorithms.stages import COLLECT, STAGE, drop_rows, restore_rows, stage_key, stage_keys
+from pcmlp.nets import RunningMoments
+from pcmlp.planners import SAC, TRPO, ActorCritic, SoftActorCritic
+from pcmlp.replay import Replay, Transitions, drop_nonfinite, pick_valid
+from pcmlp.rollout import mean_first_return, split_streams
+from pcmlp.settings import setting
+from pcmlp.trees import as_inputs, over_seeds
+from pcmlp.types import MDP, Algorithm, Iteration, Learner, Metrics, Planner, Policy, Problem, World
+
+
+class ModelFree(Algorithm):
+    """The inputs of model-free learning."""
+
+    planner: Planner = setting(TRPO(), "whose update is applied to real steps: TRPO or SAC")
+    samples_per_policy: int = setting(2_000, "real steps of one iteration, in whole episodes", least=1, tiny=40)
+    normalise: bool = setting(True, "states in units of all that were seen")
+    replay_size: int = setting(50_000, "rows of SAC's replay", least=1, most=2**31 - 1)
+    updates_per_step: float = setting(
+        1.0, "updates of SAC for each real step", above=0, most=100, tiny=0.1, traced=False
+    )
+
+    def bind(self, problem: Problem) -> "ModelFree":
+        """Return the algorithm, for a problem with vectors."""
+        _ = problem.world.mdp.boxes
+        return self
+
+    def start(self, keys: Key[Array, " seeds"], mdp: MDP, num_iterations: int) -> "ModelFreeLearner":
+        """Return the untrained policies of all seeds."""
+        return _start(keys, as_inputs(self), mdp)
+
+    def iterate(self, keys: Key[Array, " seeds"], world: World, learner: Learner, n: int) -> Iteration:
+        """Run iteration n of all seeds: walk, then learn."""
+        assert isinstance(learner, ModelFreeLearner)
+        samples, walked = world.collect(stage_keys(keys, n, COLLECT), learner.policy, self.samples_per_policy)
+        learner, metrics = _improve(keys, as_inputs(self), world.mdp, learner, samples, jnp.array(n))
+        return Iteration(learner, metrics, samples, [walked])
+
+    def steps_per_iteration(self, horizon: int) -> float:
+        """Return the env steps of one iteration."""
+        return float(-(-self.samples_per_policy // horizon) * horizon)
+
+    def without_replay(self, learner: Learner) -> "ModelFreeLearner":
+        """Return the learner without the rows of its replay, which the log of all steps has."""
+        assert isinstance(learner, ModelFreeLearner)
+        replay = None if learner.replay is None else drop_rows(learner.replay)
+        return dataclasses.replace(learner, replay=replay)
+
+    def restore_replay(self, learner: Learner, mdp: MDP, walked: Iterable[Transitions]) -> "ModelFreeLearner":
+        """Return the learner with the rows of its replay, given every step that was walked for it."""
+        assert isinstance(learner, ModelFreeLearner)
+        if learner.replay is None:
+            return learner
+        return dataclasses.replace(learner, replay=restore_rows(learner.replay, self.replay_size, mdp, walked))
+
+
+class ModelFreeLearner(Learner):
+    """The state of model-free learning between iterations."""
+
+    policy: Policy  # explores, and is deployed without its noise
+    env_steps: Int[Array, "*seeds"]
+    replay: Replay | None  # of SAC
+    seen: RunningMoments  # of states
+
+    def deployed(self) -> Policy:
+        """Return the policy itself."""
+        return self.policy
+
+
+def start(key: Key[Array, ""], algo: ModelFree, mdp: MDP) -> ModelFreeLearner:
+    """Return the untrained policy of one seed."""
+    example = Transitions.example(mdp.states, mdp.actions)
+    policy = algo.planner.init(jr.fold_in(key, 0), mdp)
+    replay = Replay.empty(example, algo.replay_size) if isinstance(algo.planner, SAC) else None
+    return ModelFreeLearner(policy, jnp.zeros((), int), replay, RunningMoments.empty(example.state.shape[1]))
+
+
+def improve(
+    key: Key[Array, ""], algo: ModelFree, mdp: MDP, learner: ModelFreeLearner, samples: Transitions, n: Int[Array, ""]
+) -> tuple[ModelFreeLearner, Metrics]:
+    """Run iteration n of one seed, given its samples; `key` is the seed's own."""
+    learn_key = stage_key(key, n, STAGE)
+    env_steps = learner.env_steps + jnp.sum(samples.valid)
+    paid = mean_first_return(samples, mdp.horizon)  # before rewards that are not finite count as 0
+    samples, rejected = drop_nonfinite(samples)
+    seen = learner.seen.add(samples.state, samples.valid)
+    policy, replay = learner.policy, learner.replay
+    assert isinstance(policy, ActorCritic | SoftActorCritic)
+    policy = policy.with_normaliser(seen.normaliser()) if algo.normalise else policy
+    if isinstance(policy, ActorCritic):
+        assert isinstance(algo.planner, TRPO)
+        streams = split_streams(samples, mdp.horizon)
+        policy, metrics = algo.planner.learn(learn_key, policy, streams, streams.valid)
+    else:
+        assert isinstance(algo.planner, SAC)
+        assert replay is not None
+        replay = replay.add(samples)
+        row_key, noise_key = jr.split(learn_key)
+        updates = max(1, round(algo.updates_per_step * samples.reward.shape[0]))
+        chosen = pick_valid(jr.uniform(row_key, (updates, algo.planner.batch)), replay.data.valid)
+        policy, metrics = algo.planner.learn(noise_key, policy, replay.data, chosen)
+    return ModelFreeLearner(policy, env_steps, replay, seen), {"sample_return": paid, **metrics, **rejected}
+
+
+_start = eqx.filter_jit(eqx.filter_vmap(start, in_axes=(0, None, None)))
+
+
+@eqx.filter_jit
+def _improve(
+    keys: Key[Array, " seeds"],
+    algo: ModelFree,
+    mdp: MDP,
+    learner: ModelFreeLearner,
+    samples: Transitions,
+    n: Int[Array, ""],
+) -> tuple[ModelFreeLearner, dict[str, Float[Array, " seeds"]]]:
+    return over_seeds(lambda k, learner, samples: improve(k, algo, mdp, learner, samples, n), keys, learner, samples)

@@ -1,0 +1,21 @@
+"""PC-MLP in a kernelized nonlinear regulator: Algorithm 1 with least squares or SGD, and CEM or MPPI.
+
+Its ridge and bonus_scale were found on seeds 100 and up. Returns are noisy, so each policy draws several episodes.
+"""
+
+from pcmlp.algorithms.framework import PCMLP
+from pcmlp.algorithms.method import Method
+from pcmlp.models import KNR
+from pcmlp.planners import CEM
+
+METHOD = Method(
+    about="PC-MLP in a kernelized nonlinear regulator: least squares or SGD, planning by CEM or MPPI",
+    algorithm=PCMLP(model=KNR(), planner=CEM(), bonus_scale=0.02, samples_per_policy=40),
+    presets={
+        "ours": {
+            "regulator": {"steps": 600, "eval_episodes": 20},
+            "knr-poly": {"steps": 800, "bonus_scale": 0.05, "samples_per_policy": 80},
+        }
+    },
+    choices={"features": ("task", "polynomial", "fourier"), "planner": ("cem", "mppi")},
+)

@@ -1,0 +1,149 @@
+"""A reward that a model was learned without: OP(Pi, r_new, P_theta), planned without a bonus or a new sample.
+
+(paper: section 7.3 explores without a reward and shows what was covered / here: also what that is good for. A model
+that is right wherever the cover has been serves any reward that is paid there.)
+
+An imagined reward may be found from one fresh policy and not from another, so there are `attempts`, of `rounds` calls
+of the planner each, and the policy with the highest imagined return is kept. That return is of episodes that begin at
+the world's own starts, as real ones do; planning also begins at states of the replay (`Deep.replay_starts`), from which
+a goal is near that is far from the start.
+
+A policy that is planned for a whole episode can rest on whatever the model is wrong about. The alternative is to plan
+at every step of the real episode, as far as the model can be trusted, and to choose among what the exploring policy
+would do (`Search`; planners/guided.py). That needs a reward that is paid on the way.
+"""
+
+import dataclasses
+from dataclasses import asdict, dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Key
+
+from pcmlp.algorithms.deep import Deep, DeepLearner, imagination, imagined_starts, own_starts
+from pcmlp.algorithms.stages import PLANNING
+from pcmlp.planners import SAC, GuidedPolicy
+from pcmlp.rollout import estimate_promise, mean_return
+from pcmlp.settings import SettingError
+from pcmlp.trees import as_inputs, over_seeds, scan, select
+from pcmlp.types import MDP, Metrics, Policy, PredrawsNoise
+
+_MOST = 10_000  # larger numbers are a slip
+_JUDGED = 64  # imagined episodes that a policy is judged by
+_SAC_STEPS, _ROUNDS = 20_000, 5
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Policies for whole episodes, planned before they begin."""
+
+    attempts: int = 3
+    rounds: int | None = None  # None: as many as the planner usually needs
+
+    def __post_init__(self) -> None:
+        check_counts(self)
+
+    def rounds_for(self, algo: Deep) -> int:
+        """Return the rounds of an attempt: 20,000 of SAC's small steps, or five plans of TRPO."""
+        if self.rounds is not None:
+            return self.rounds
+        return max(1, _SAC_STEPS // algo.planner.updates) if isinstance(algo.planner, SAC) else _ROUNDS
+
+
+@dataclass(frozen=True)
+class Search:
+    """A plan at every step of an episode: the best of several imagined episodes of the exploring policy."""
+
+    num_plans: int = 200
+    plan_length: int = 15
+
+    def __post_init__(self) -> None:
+        check_counts(self)
+
+
+def check_counts(how: Ahead | Search) -> None:
+    """Raise unless all numbers are sensible."""
+    for name, count in asdict(how).items():
+        if count is not None and not (type(count) is int and 1 <= count <= _MOST):
+            raise SettingError(name, count, f"give 1 to {_MOST}")
+
+
+def replan(
+    keys: Key[Array, " seeds"], algo: Deep, mdp: MDP, learner: DeepLearner, how: Ahead
+) -> tuple[Policy, Float[Array, "seeds attempts rounds"]]:
+    """Return for each seed the best policy for the MDP's reward in the learner's model, and the imagined return after
+    every round of every attempt."""
+    attempts, rounds = how.attempts, how.rounds_for(algo)
+    policies, values = _replan(keys, as_inputs(algo), mdp, learner, attempts, rounds)
+    return policies, values.reshape(-1, attempts, rounds)
+
+
+@eqx.filter_jit
+def _replan(keys, algo, mdp, learner, attempts, rounds):
+    return over_seeds(lambda key, learner: replan_one(key, algo, mdp, learner, attempts, rounds), keys, learner)
+
+
+def replan_one(
+    key: Key[Array, ""], algo: Deep, mdp: MDP, learner: DeepLearner, attempts: int, rounds: int
+) -> tuple[Policy, Float[Array, " n"]]:
+    """Plan for one seed. All attempts are one loop, so that the planner is compiled once."""
+    starts_key, own_key, first_key, judge_key, loop_key = jr.split(jr.fold_in(key, PLANNING), 5)
+    imagined, judged = (
+        imagination(algo, mdp, learner.bonus, learner.seen, starts, learner.model, jnp.array(False))
+        for starts in (imagined_starts(starts_key, algo, mdp, learner.replay), own_starts(own_key, algo, mdp))
+    )
+
+    def one_round(carry, inputs):
+        policy, best, most = carry
+        begins, (init_key, plan_key) = inputs
+        policy = select(begins, algo.planner.init(init_key, imagined), policy)
+        policy, metrics = algo.planner.plan(plan_key, imagined, policy)
+        value = imagined_value(judge_key, judged, policy, metrics)
+        # The last of equals, which has learned for longest; never one whose value is NaN.
+        return (policy, select(value >= most, policy, best), jnp.fmax(most, value)), value
+
+    first = algo.planner.init(first_key, imagined)
+    count = attempts * rounds
+    inputs = jnp.arange(count) % rounds == 0, jax.vmap(jr.split)(jr.split(loop_key, count))
+    (_, best, _), values = scan(one_round, (first, first, jnp.array(-jnp.inf)), inputs)
+    return best.without_bonus(), values
+
+
+def imagined_value(key: Key[Array, ""], judged: MDP, policy: Policy, metrics: Metrics) -> Float[Array, ""]:
+    """Return the imagined return, by the planner's own estimate where it has one: each action of a search is costly."""
+    if "planned_value" in metrics:
+        return metrics["planned_value"]
+    return mean_return(key, judged, policy.deterministic(), _JUDGED)
+
+
+def search(
+    keys: Key[Array, " seeds"], algo: Deep, mdp: MDP, learner: DeepLearner, how: Search
+) -> tuple[GuidedPolicy, Float[Array, "seeds 1 1"]]:
+    """Return for each seed the policy that searches for the MDP's reward in the learner's model, and its imagined
+    return."""
+    policies = guided_policies(algo, mdp, learner, how)
+    return policies, _promises(keys, mdp, policies)[:, None, None]
+
+
+@eqx.filter_jit
+def _promises(keys, mdp, policies):
+    def one_seed(key, policy):
+        judged = dataclasses.replace(policy.mdp, initial=mdp.initial)
+        return estimate_promise(jr.fold_in(key, PLANNING), judged, policy)
+
+    return over_seeds(one_seed, keys, policies)
+
+
+def guided_policies(algo: Deep, mdp: MDP, learner: DeepLearner, how: Search) -> GuidedPolicy:
+    """Return the searching policy of every seed."""
+    return eqx.filter_vmap(lambda learner: guided_policy(as_inputs(algo), mdp, learner, how))(learner)
+
+
+def guided_policy(algo: Deep, mdp: MDP, learner: DeepLearner, how: Search) -> GuidedPolicy:
+    """Return the searching policy of one seed."""
+    unused = jnp.zeros((1, mdp.states.size))  # a search begins where the episode is, not at imagined starts
+    imagined = imagination(algo, mdp, learner.bonus, learner.seen, unused, learner.model, jnp.array(False))
+    guide = learner.policy.inference_only() if isinstance(learner.policy, PredrawsNoise) else learner.policy
+    return GuidedPolicy(guide, imagined, how.num_plans, how.plan_length)

@@ -1,0 +1,225 @@
+"""`pcmlp train`, `eval`, `plan` and `export`: what makes and uses a run folder."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from rich.console import Console
+from rich.table import Table
+from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
+
+from pcmlp.commands.base import INTERRUPTED, STOPPED, cell, prepare_device
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train an algorithm on a task, all seeds at once, into a run folder."""
+
+    task: Annotated[Positional[str], arg(metavar="TASK")]
+    """One of `pcmlp list`, gym:ID, or FILE.py:NAME of a task of yours."""
+    algo: Annotated[str | None, arg(metavar="ALGO")] = None
+    """One of `pcmlp list`, or FILE.py:NAME of a method of yours; the first that is made for the task if not given."""
+    seeds: Annotated[tuple[str, ...], arg(metavar="INT [INT ...]")] = ("0", "1", "2", "3")
+    """One run for each, in one program."""
+    steps: Annotated[str | None, arg(metavar="INT")] = None
+    """Env steps of each seed; the preset's if not given."""
+    out: Annotated[Path | None, arg(metavar="DIR")] = None
+    """The run folder, new or empty; runs/TASK-ALGO if not given."""
+    set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE [KEY=VALUE ...]")] = ()
+    """Any other setting, such as bonus_scale=0 or task.horizon=10; `pcmlp list ALGO` shows the keys."""
+    reward_free: FlagCreatePairsOff[bool] = False
+    """Explore without the task's reward."""
+    resume: FlagCreatePairsOff[bool] = False
+    """Go on with the run in --out after its last checkpoint; where there is none, start it."""
+    trust_code: FlagCreatePairsOff[bool] = False
+    """With --resume: import the files of code that the run in --out names, if it names any."""
+    stop_when_certified: Annotated[str | None, arg(metavar="EPS")] = None
+    """End at the first iteration whose certificate is at most EPS for every seed: no more than that is left to gain."""
+    tensorboard: FlagCreatePairsOff[bool] = False
+    """Write every number of metrics.csv for TensorBoard as well."""
+
+    def run(self, command: str) -> int:
+        """Train, draw the pictures and show how each seed ended."""
+        prepare_device()
+        from pcmlp.runs import train as training
+        from pcmlp.runs.config import resolve
+        from pcmlp.settings import parse_float
+
+        settings = [item for items in self.set for item in items] + ["reward_free=true"] * self.reward_free
+        config = resolve(self.task, self.algo, self.seeds, self.steps, settings)
+        given = self.stop_when_certified
+        threshold = None if given is None else parse_float("stop_when_certified", given)
+        out = self.out or Path("runs") / re.sub("[:/]", "-", f"{self.task}-{config.algo}")
+        console = Console()
+        summary = training.train(
+            config,
+            out,
+            command=command,
+            console=console,
+            resume=self.resume,
+            trust_code=self.trust_code,
+            tensorboard=self.tensorboard,
+            stop_when_certified=threshold,
+        )
+        pictures = draw_pictures(out)
+        show_summary(console, summary, out)
+        seconds = {name: f"{summary[f'{name}_s']:.1f} s" for name in ("wall", "compile", "save")}
+        spent = "{wall}, of which {compile} compiling, {save} saving".format(**seconds)
+        console.print("; ".join([spent, *map(str, pictures)]), highlight=False, soft_wrap=True)
+        return {"finished": 0, "certified": 0, "stopped": STOPPED}.get(summary["status"], INTERRUPTED)
+
+
+def draw_pictures(out: Path) -> list[Path | str]:
+    """Draw the run and return the files, or why there are none: the run is on disk, and no picture may spoil that."""
+    try:
+        from pcmlp.report.figures import draw  # matplotlib takes its time, which nobody waits for before the first row
+
+        return list(draw(out)) if (out / "metrics.csv").exists() else []
+    except Exception as error:
+        from pcmlp.settings import first_line
+
+        return [f"no pictures ({type(error).__name__}: {first_line(error)}); the run itself is whole"]
+
+
+def show_summary(console: Console, summary: dict[str, Any], out: Path) -> None:
+    """Print how each seed ended."""
+    table = Table("seed", "env steps", "return", "success", "env steps to success", title=f"{summary['status']}: {out}")
+    for seed in summary["seeds"]:
+        names = ("seed", "env_steps", "final_return", "final_success", "env_steps_to_success")
+        table.add_row(*(cell(seed[name]) for name in names))
+    console.print(table)
+
+
+@dataclass(frozen=True)
+class Eval:
+    """Evaluate the deployed policies of a run, or those of a plan under its reward."""
+
+    path: Annotated[Positional[Path], arg(metavar="RUN_OR_PLAN")]
+    """The folder."""
+    episodes: Annotated[str, arg(metavar="INT")] = "20"
+    """Of each seed."""
+    trust_code: FlagCreatePairsOff[bool] = False
+    """Import the files of code that the run or plan names, if it names any."""
+    seed: Annotated[str | None, arg(metavar="INT")] = None
+    """Random numbers of the episodes; those of the run's own evaluations if not given."""
+    video: FlagCreatePairsOff[bool] = False
+    """Film an episode of the first seed as well: video.mp4."""
+
+    def run(self, command: str) -> int:
+        """Evaluate, and film if asked."""
+        prepare_device()
+        from pcmlp.report.films import Episode, check_filmed, write_video
+        from pcmlp.runs.evaluate import evaluate_run, film_episode
+        from pcmlp.runs.policy import load_run
+        from pcmlp.settings import parse_int
+
+        episodes = parse_int("episodes", self.episodes)
+        seed = None if self.seed is None else parse_int("seed", self.seed)
+        saved = load_run(self.path, trust_code=self.trust_code)
+        if self.video:
+            check_filmed(saved.config.task_name)
+        result = evaluate_run(saved, episodes, seed)
+        console = Console()
+        title = f"{result['task']}, {result['algo']}: {episodes} episodes"
+        table = Table("seed", "return", "std", "success", title=title)
+        for row in result["seeds"]:
+            table.add_row(*(cell(row[name]) for name in ("seed", "return_mean", "return_std", "success")))
+        console.print(table)
+        files = [self.path / "eval.json"]
+        if self.video:
+            film = Episode(*film_episode(saved, seed))
+            files.append(write_video(self.path / "video.mp4", saved.config.task_name, film))
+        console.print("; ".join(map(str, files)), highlight=False, soft_wrap=True)
+        return 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Plan for a new reward in the model that a run has learned, without new samples."""
+
+    path: Annotated[Positional[Path], arg(metavar="RUN")]
+    """The run folder."""
+    reward: Annotated[str | None, arg(metavar="FILE.py:NAME")] = None
+    """A function of (state, action, next_state) in jax.numpy; the task's own reward if not given."""
+    terminal: Annotated[str | None, arg(metavar="FILE.py:NAME")] = None
+    """Where an episode ends, a function of the same kind; as the task ends if not given."""
+    success: Annotated[str | None, arg(metavar="FILE.py:NAME")] = None
+    """What `eval` counts as success: an episode with a step at which this function is true."""
+    success_return: Annotated[str | None, arg(metavar="FLOAT")] = None
+    """What `eval` counts as success otherwise: an episode with at least this return."""
+    seeds: Annotated[tuple[str, ...], arg(metavar="INT [INT ...]")] = ()
+    """Some of the run's seeds; all of them if not given."""
+    attempts: Annotated[str | None, arg(metavar="INT")] = None
+    """Fresh policies to plan from; the best in the imagination is kept."""
+    rounds: Annotated[str | None, arg(metavar="INT")] = None
+    """Calls of the planner for each of them."""
+    search: FlagCreatePairsOff[bool] = False
+    """Plan at every step of the episode instead, among what the exploring policy would do: for a reward on the way."""
+    num_plans: Annotated[str | None, arg(metavar="INT")] = None
+    """Imagined episodes that a search chooses from."""
+    plan_length: Annotated[str | None, arg(metavar="INT")] = None
+    """Steps of each of them."""
+    out: Annotated[Path | None, arg(metavar="DIR")] = None
+    """The folder for the policies, new or empty; RUN-plan-NAME or RUN-search-NAME if not given."""
+    trust_code: FlagCreatePairsOff[bool] = False
+    """Import the files of code that the run itself names, if it names any."""
+
+    def run(self, command: str) -> int:
+        """Plan, and show what was promised."""
+        prepare_device()
+        from pcmlp.runs import plan as planning
+        from pcmlp.runs.aim import Aim
+        from pcmlp.runs.callbacks import say
+        from pcmlp.settings import parse_float, parse_int
+
+        given = self.success_return
+        threshold = None if given is None else parse_float("success_return", given)
+        aim = Aim(self.reward, self.terminal, self.success, threshold)
+        texts = {name: getattr(self, name) for name in ("attempts", "rounds", "num_plans", "plan_length")}
+        counts = {name: parse_int(name, text) for name, text in texts.items() if text is not None}
+        seeds = [parse_int("seeds", seed) for seed in self.seeds]
+        learned = planning.load_learned(self.path, seeds, trust_code=self.trust_code)
+        how = planning.choose_way(learned, self.search, counts)
+        console, out = Console(), self._out()
+        paid = aim.reward or f"the reward of {learned.config.task_name}"
+        known = f"in the model of {self.path} after {learned.env_steps:,.0f} env steps, without a new one"
+        say(console, f"planning for {paid} {known}")
+        record = planning.plan_run(learned, aim, out, how, command=command)
+        attempts = [] if self.search else ["of each attempt"]
+        table = Table("seed", "imagined return", *attempts, title=f"planned: {out}")
+        for seed in record["seeds"]:
+            tried = [] if self.search else ["  ".join(map(cell, seed["by_attempt"]))]
+            table.add_row(cell(seed["seed"]), cell(seed["imagined_return"]), *tried)
+        console.print(table)
+        trust = " --trust-code" if aim.places else ""
+        say(console, f"{record['wall_s']:.1f} s; in the real world: pcmlp eval {out}{trust}")
+        return 0
+
+    def _out(self) -> Path:
+        name = "task" if self.reward is None else self.reward.rpartition(":")[2]
+        run = self.path if self.path.name not in ("", "..") else self.path.resolve()
+        return self.out or run.with_name(f"{run.name}-{'search' if self.search else 'plan'}-{Path(name).stem}")
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write the episodes that a run has collected as a Minari dataset."""
+
+    path: Annotated[Positional[Path], arg(metavar="RUN")]
+    """The run folder."""
+    minari: Annotated[str, arg(metavar="NAME")]
+    """Of the dataset, such as pcmlp/mountain-car-v0; it goes where Minari keeps them (MINARI_DATASETS_PATH)."""
+    trust_code: FlagCreatePairsOff[bool] = False
+    """Import the files of code that the run names, if it names any."""
+
+    def run(self, command: str) -> int:
+        """Export the episodes."""
+        prepare_device()
+        from pcmlp.runs.export import export
+
+        dataset = export(self.path, self.minari, trust_code=self.trust_code)
+        held = f"{dataset.total_episodes} episodes, {dataset.total_steps} steps"
+        print(f"{self.minari}: {held}, in {dataset.spec.data_path}")
+        print(f"to load it: minari.load_dataset({self.minari!r})")
+        return 0

@@ -1,0 +1,49 @@
+"""A Gaussian policy with a value net: what TRPO trains."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import optax
+from jaxtyping import Array, Float, Key, PyTree
+
+from pcmlp.nets import MLP, GaussianHead, Normaliser, renormalise_inputs
+from pcmlp.spaces import Box
+from pcmlp.types import Action, Carry, Policy, State
+
+
+class ActorCritic(Policy):
+    """A Gaussian policy and its value net. The actor's output u in [-1, 1] is mapped to the range of actions."""
+
+    actor: GaussianHead
+    critic: MLP
+    critic_state: PyTree  # of the critic's optimiser
+    units: Normaliser  # of states
+    noise: Float[Array, ""]  # 1: the policy as trained, 0: its mean
+    actions: Box
+
+    def init(self) -> Carry:
+        """Return an empty memory."""
+        return ()
+
+    def __call__(self, key: Key[Array, ""], carry: Carry, state: State) -> tuple[Carry, Action]:
+        """Draw an action."""
+        gaussian = self.actor(self.units(state))
+        u = gaussian.mean + self.noise * jnp.exp(gaussian.log_std) * jr.normal(key, gaussian.mean.shape)
+        return carry, self.actions.from_unit(u)
+
+    def deterministic(self) -> "ActorCritic":
+        """Return the policy that plays the mean."""
+        return eqx.tree_at(lambda p: p.noise, self, jnp.zeros_like(self.noise))
+
+    def value(self, state: State) -> Float[Array, ""]:
+        """Return the critic's value of a state."""
+        return self.critic(self.units(state))[0]
+
+    def with_normaliser(self, units: Normaliser) -> "ActorCritic":
+        """Return the same policy and values for states in other units; nets that have not learned yet stay as they
+        are, because they are as good in the new units."""
+        trained = optax.tree_utils.tree_get(self.critic_state, "count") > 0
+        old = jax.tree.map(lambda x, y: jnp.where(trained, x, y), self.units, units)
+        nets = renormalise_inputs(self.actor.net, old, units), renormalise_inputs(self.critic, old, units), units
+        return eqx.tree_at(lambda p: (p.actor.net, p.critic, p.units), self, nets)

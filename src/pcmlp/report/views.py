@@ -1,0 +1,186 @@
+"""The planes in which visited states are drawn, with goals and walls, and the share of their cells that was entered.
+
+A known task has a plane of its own (angles from their cosines and sines), whose goal and walls are the task's; any
+other vector is drawn by its first two coordinates. In a finite MDP the plane is states by actions.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pcmlp.maps import Map
+from pcmlp.runs.episodes import Record
+from pcmlp.tasks.classic import acrobot_goal, mountain_car_goal
+from pcmlp.tasks.mujoco.ant_umaze import ant_umaze_map
+from pcmlp.tasks.point_umaze import at_goal, maze_map
+
+
+def _first_two(states: np.ndarray) -> np.ndarray:
+    return states[..., :2]
+
+
+@dataclass(frozen=True)
+class View:
+    """A plane, and how to find the place of a state in it. States are [..., coordinates], places [..., 2]."""
+
+    labels: tuple[str, str]
+    low: tuple[float, float]
+    high: tuple[float, float]
+    project: Callable[[np.ndarray], np.ndarray] = _first_two
+    angles: tuple[bool, bool] = (False, False)  # which axes are angles
+    goal: Callable[[jax.Array], jax.Array] | None = None  # whether a place is in the goal
+    map: Map | None = None  # with walls, and cells of its own
+    equal: bool = False  # whether a unit is as long along both axes
+    cells: tuple[int, int] = (20, 20)  # along x and y, if there is no map
+    finite: bool = False  # whether places are pairs of state and action
+
+    @property
+    def num_cells(self) -> int:
+        """The number of cells that can be entered."""
+        return self.cells[0] * self.cells[1] if self.map is None else int(self.map.free.sum())
+
+    @property
+    def cells_name(self) -> str:
+        """What to call all cells."""
+        if self.map is not None:
+            return f"the maze's {self.num_cells} cells"
+        return "{} states × {} actions".format(*self.cells) if self.finite else "{} × {} cells".format(*self.cells)
+
+    def entered(self, places: np.ndarray, valid: np.ndarray) -> np.ndarray:
+        """Return which cells have a valid place in them, [rows, columns]."""
+        if self.map is not None:
+            return np.asarray(self.map.entered(jnp.asarray(places, jnp.float32), jnp.asarray(valid)))
+        low, high, cells = np.array(self.low), np.array(self.high), np.array(self.cells)
+        column, row = np.clip(cells * (places[valid] - low) / (high - low), 0, cells - 1).astype(int).T
+        entered = np.zeros(self.cells[::-1], bool)
+        entered[row, column] = True
+        return entered
+
+    def scenery(self, goal_cells: int) -> dict[str, np.ndarray]:
+        """Return masks with rows from below: `wall`, in the map's cells, and `goal`, in so many cells along a side."""
+        masks = {}
+        if self.map is not None:
+            masks["wall"] = ~np.asarray(self.map.free)
+        if self.goal is not None:
+            middle = (np.arange(goal_cells) + 0.5) / goal_cells
+            x, y = (low + (high - low) * middle for low, high in zip(self.low, self.high, strict=True))
+            grid = jnp.stack(jnp.meshgrid(jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)), axis=-1)
+            masks["goal"] = np.asarray(jax.vmap(jax.vmap(self.goal))(grid))
+        return masks
+
+
+def _angle(states: np.ndarray, cosine: int) -> np.ndarray:
+    return np.arctan2(states[..., cosine + 1], states[..., cosine])
+
+
+def _car_goal(place: jax.Array) -> jax.Array:
+    return mountain_car_goal(place, jnp.zeros(1), place)
+
+
+def _tip_goal(place: jax.Array) -> jax.Array:
+    cos, sin = jnp.cos(place), jnp.sin(place)
+    state = jnp.stack([cos[0], sin[0], cos[1], sin[1], jnp.zeros(()), jnp.zeros(())])
+    return acrobot_goal(state, jnp.zeros(1), state)
+
+
+def _maze_goal(place: jax.Array) -> jax.Array:
+    return at_goal(place, jnp.zeros(2), place)
+
+
+VIEWS = {
+    "mountain-car": View(("position x", "velocity v (per step)"), (-1.2, -0.07), (0.6, 0.07), goal=_car_goal),
+    "acrobot": View(
+        ("angle of the first link (rad, 0 hangs)", "angle of the second to the first (rad)"),
+        (-np.pi, -np.pi),
+        (np.pi, np.pi),
+        lambda states: np.stack([_angle(states, 0), _angle(states, 2)], axis=-1),
+        angles=(True, True),
+        goal=_tip_goal,
+        equal=True,
+    ),
+    "pendulum": View(
+        ("angle (rad, 0 is upright)", "angular velocity (rad/s)"),
+        (-np.pi, -8.0),
+        (np.pi, 8.0),
+        lambda states: np.stack([_angle(states, 0), states[..., 2]], axis=-1),
+        angles=(True, False),
+    ),
+    "point-umaze": View(("x", "y"), (0.0, 0.0), (3.0, 3.0), goal=_maze_goal, map=maze_map(), equal=True),
+    "ant-umaze": View(("x (m)", "y (m)"), (-4.0, -4.0), (20.0, 20.0), map=ant_umaze_map(), equal=True),
+    "hand-egg": View(
+        ("x of the egg (m)", "y of the egg (m)"),
+        (0.8, 0.75),
+        (1.2, 1.05),
+        lambda states: states[..., 61:63],
+        equal=True,
+    ),
+}
+
+
+def view_of(task: str, records: Sequence[Record]) -> View:
+    """Return the task's own plane; for an unknown task, one that holds every state in the records."""
+    if task in VIEWS:
+        return VIEWS[task]
+    if records[0].arrays["state"].ndim == 2:
+        return _finite_view(records)
+    states = np.concatenate([r.arrays["state"][r.arrays["valid"]] for r in records])
+    low, high = states.min(axis=0)[:2].tolist(), states.max(axis=0)[:2].tolist()
+    second = "state coordinate 1 (task units)"
+    if len(low) == 1:
+        second, low, high = "policy n", [*low, float(records[0].iteration)], [*high, float(records[-1].iteration)]
+    wide = [max(top, bottom + 1e-6) for bottom, top in zip(low, high, strict=True)]
+    return View(("state coordinate 0 (task units)", second), (low[0], low[1]), (wide[0], wide[1]))
+
+
+def _finite_view(records: Sequence[Record]) -> View:
+    states, actions = finite_size(records)
+    high = (states - 0.5, actions - 0.5)
+    return View(("state", "action"), (-0.5, -0.5), high, cells=(states, actions), finite=True)
+
+
+def finite_size(records: Sequence[Record]) -> tuple[int, int]:
+    """Return the number of states and of actions of a finite MDP, as far as the records show them."""
+    states = max(max(r.arrays["state"].max(), r.arrays["next_state"].max()) for r in records)
+    return 1 + int(states), 1 + int(max(r.arrays["action"].max() for r in records))
+
+
+@dataclass(frozen=True)
+class Visits:
+    """The places that one policy visited in every seed."""
+
+    n: int  # its iteration
+    places: np.ndarray  # [seeds, rows, 2]
+    valid: np.ndarray  # [seeds, rows]
+
+
+def by_policy(records: Sequence[Record]) -> dict[int, Record]:
+    """Return each policy's own record: the first of its iteration; a second one is of the whole cover."""
+    first: dict[int, Record] = {}
+    for record in records:
+        first.setdefault(record.iteration, record)
+    return first
+
+
+def visits_by_policy(records: Sequence[Record], view: View) -> list[Visits]:
+    """Return where each policy has been."""
+    return [_visits(n, record.arrays, view) for n, record in by_policy(records).items()]
+
+
+def _visits(n: int, rows: dict[str, np.ndarray], view: View) -> Visits:
+    if view.finite:
+        return Visits(n, np.stack([rows["state"], rows["action"]], axis=-1), rows["valid"])
+    ended = rows["valid"] & (rows["terminal"] | rows["last"])  # no row begins in the state that an episode ends in
+    states = np.concatenate([rows["state"], rows["next_state"]], axis=1)
+    if states.shape[-1] == 1:  # a line: one policy above the other
+        states = np.concatenate([states, np.full_like(states, n)], axis=-1)
+    return Visits(n, view.project(states), np.concatenate([rows["valid"], ended], axis=1))
+
+
+def entered_shares(visits: Sequence[Visits], view: View) -> tuple[np.ndarray, np.ndarray]:
+    """Return the share of cells that policies 1 to n entered together, and policy n alone: both [policies, seeds]."""
+    entered = np.stack([[view.entered(*seed) for seed in zip(v.places, v.valid, strict=True)] for v in visits])
+    together = np.logical_or.accumulate(entered, axis=0)
+    return together.sum(axis=(2, 3)) / view.num_cells, entered.sum(axis=(2, 3)) / view.num_cells

@@ -1,0 +1,87 @@
+"""The keys of `--set`: which there are, which mean something to a method, and what to say about the others."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+from pcmlp.algorithms import METHODS
+from pcmlp.algorithms.deep import Deep
+from pcmlp.algorithms.method import Method
+from pcmlp.parts import NAMES, PARTS, nearest
+from pcmlp.settings import ConfigError, Part, walk
+from pcmlp.tasks.registered import GymnasiumTask
+from pcmlp.types import Algorithm, Task
+from pcmlp.usercode import is_place
+
+RUN_KEYS = ("preset", "eval_episodes")  # settings of a run itself
+FLAGS = ("algo", "seeds", "steps")  # that have a flag of their own
+
+
+def setting_keys(task: Task, algorithm: Algorithm) -> list[str]:
+    """Return every key that `--set` takes for a task and an algorithm."""
+    inside = [key for key, _, value in walk(algorithm) if not isinstance(value, Part) or NAMES.name_of(value)]
+    return [*RUN_KEYS, *inside, *(key for key, *_ in walk(task, "task."))]
+
+
+def unused_reason(method: Method, task: Task, algorithm: Part, key: str) -> str | None:
+    """Return why a setting means nothing to an algorithm on a task, or None if it does."""
+    if key.startswith("outcome.") and not isinstance(task, GymnasiumTask):
+        return "reward and end of the task are known"
+    if key == "margin" and isinstance(algorithm, Deep) and not algorithm.bounded:
+        return "imagined states have no bounds unless bounded=true"
+    return method.unused_reason(key)
+
+
+def check_used(given: Mapping[str, str], task: Task, method: Method, algo: str, algorithm: Algorithm) -> None:
+    """Raise if a given setting means nothing to the algorithm."""
+    for key, text in given.items():
+        why = unused_reason(method, task, algorithm, key)
+        if why is not None and not (key == "margin" and "bounded" in given and algorithm is method.algorithm):
+            raise ConfigError(f"{key}={text}: means nothing to {algo} here: {why}; leave it out")
+
+
+def check_known(given: Mapping[str, str], task: Task, algo: str, algorithm: Algorithm) -> None:
+    """Raise if the algorithm and the task do not have a given setting."""
+    keys = setting_keys(task, algorithm)
+    for key, text in given.items():
+        if key not in keys:
+            raise ConfigError(f"{key}={text}: {_explain(key, algo, algorithm, keys)}")
+
+
+def _explain(key: str, algo: str, algorithm: Algorithm, keys: Sequence[str]) -> str:
+    """Return what is wrong with a key that the algorithm does not have, and what to do."""
+    if key in FLAGS or key in ("task.name", "task.id"):
+        flag = "the first argument" if key.startswith("task") else f"--{key}"
+        return f"not a key of --set; give it as {flag}"
+    group, _, name = key.rpartition(".")
+    part = dict(_groups(algorithm)).get(group)
+    if part is not None and group:
+        kind = next((kind for kind in PARTS if isinstance(part, kind)), None)
+        others = [other for other, made in PARTS[kind].items() if name in _field_names(made)] if kind else []
+        if others:
+            return f"{group} {NAMES.name_of(part)} has no {name} (a setting of {' and '.join(others)}); leave it out"
+    owners = [other for other, made in METHODS.items() if key in (known for known, *_ in walk(made.algorithm))]
+    if owners:
+        return f"{algo} has no such setting (it is one of {', '.join(owners)}); leave it out"
+    return f"unknown key; the nearest is {nearest(key, keys)}"
+
+
+def _groups(part: Part, path: str = "") -> Iterable[tuple[str, Part]]:
+    for key, _, value in walk(part, path):
+        if isinstance(value, Part):
+            yield key.removesuffix(".name"), value
+
+
+def _field_names(part: type[Part]) -> list[str]:
+    return [item.name for item in dataclasses.fields(part) if "help" in item.metadata]
+
+
+def check_choices(given: Mapping[str, str], method: Method, algo: str) -> None:
+    """Raise if a part of the library was chosen that the method is not made for; parts of the user are free."""
+    own = dict(_groups(method.algorithm))
+    for key, name in given.items():
+        group = key.removesuffix(".name")
+        if not key.endswith(".name") or group not in own or is_place(name):
+            continue
+        allowed = method.choices.get(group) or (NAMES.name_of(own[group]),)
+        if name not in allowed:
+            raise ConfigError(f"{key}={name}: {algo} takes {' or '.join(map(str, allowed))}; give that or leave it out")

@@ -1,0 +1,286 @@
+"""Settings: each hyperparameter is a field of the class that uses it, with its default, its limits and one sentence.
+
+    class TRPO(Planner):
+        updates: int = setting(40, "updates of one plan", least=1, tiny=1)
+        kl_bound: float = setting(0.01, "trust region, in nats", above=0)
+
+The keys of `--set`, `config.json`, the checks and the tables of the docs all come from such fields. A class with
+settings is a `Part`; a setting may itself be a part, and then has keys of its own below its name: `planner.updates`.
+
+A float is an input of the compiled program, so that another value does not compile again (`trees.as_inputs`). Anything
+else is static, unless `traced` says otherwise.
+"""
+
+import dataclasses
+import functools
+import math
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+
+Real = int | float
+
+
+class ConfigError(ValueError):
+    """Bad input: one line that names what is wrong and what to do. The command line exits with code 2."""
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or its kind."""
+    lines = str(error).strip().splitlines()
+    return lines[0].strip() if lines else type(error).__name__
+
+
+class SettingError(ConfigError):
+    """A setting with a bad value. `under` adds the path of the part that has the setting."""
+
+    def __init__(self, key: str, value: Any, remedy: str):
+        super().__init__(f"{key}={show(value)}: {remedy}")
+        self.key, self.value, self.remedy = key, value, remedy
+
+    def under(self, path: str) -> "SettingError":
+        """Return the error with `path`, such as "planner.", before its key."""
+        return SettingError(f"{path}{self.key}", self.value, self.remedy)
+
+
+class Limits(NamedTuple):
+    """The values that a setting may have: numbers, or all numbers of a tuple."""
+
+    least: Real | None = None
+    most: Real | None = None
+    above: Real | None = None
+    below: Real | None = None
+
+    def allow(self, value: Real) -> bool:
+        """Return whether a number is finite and within the limits."""
+        return (
+            math.isfinite(value)
+            and (self.least is None or value >= self.least)
+            and (self.most is None or value <= self.most)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
+
+    def __str__(self) -> str:
+        least, most, above, below = (None if limit is None else f"{limit:.10g}" for limit in self)
+        if least and most:
+            return f"{least} to {most}"
+        if least and below:
+            return f"from {least} to below {below}"
+        if least:
+            return f"{least} or more"
+        return " and ".join([*([f"above {above}"] if above else []), *([f"at most {most}"] if most else [])])
+
+
+class Setting(NamedTuple):
+    """A field of a part: all that is known about one hyperparameter."""
+
+    name: str
+    annotation: Any
+    default: Any
+    help: str
+    limits: Limits
+    tiny: Any  # a value for runs of milliseconds; None: the default is small enough
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    least: Real | None = None,
+    most: Real | None = None,
+    above: Real | None = None,
+    below: Real | None = None,
+    tiny: Any = None,
+    traced: bool | None = None,
+) -> Any:
+    """Declare a field of a `Part` as a setting."""
+    traced = isinstance(default, float | Part) if traced is None else traced
+    about = {"help": help, "limits": Limits(least, most, above, below), "tiny": tiny}
+    return eqx.field(default=default, static=not traced, metadata=about)
+
+
+class Part(eqx.Module):
+    """A record of settings that is checked when it is made."""
+
+    def __check_init__(self) -> None:
+        for field in settings_of(type(self)):
+            check_value(field, getattr(self, field.name))
+        self.check()
+
+    def check(self) -> None:
+        """Raise if settings contradict each other."""
+
+
+@functools.cache
+def settings_of(part: type) -> tuple[Setting, ...]:
+    """Return the settings of a class, in the order of its fields."""
+    hints = typing.get_type_hints(part)
+    return tuple(
+        Setting(field.name, hints[field.name], field.default, *(field.metadata[name] for name in _ABOUT))
+        for field in dataclasses.fields(part)
+        if "help" in field.metadata
+    )
+
+
+_ABOUT = ("help", "limits", "tiny")
+
+
+def check_value(field: Setting, value: Any) -> None:
+    """Raise if a setting has a value outside its limits or of another type. Values inside a compiled program pass."""
+    if value is None and type(None) in typing.get_args(field.annotation):
+        return
+    numbers = value if isinstance(value, tuple) else (value,)
+    if field.limits == Limits() and not isinstance(value, float):
+        return
+    good = [field.limits.allow(number) for number in numbers if isinstance(number, int | float)]
+    if all(good) and len(numbers) > 0:
+        return
+    limits = str(field.limits) or "finite"
+    remedy = f"a number {limits}" if limits.startswith(("above", "at most", "from", "finite")) else limits
+    if isinstance(value, tuple):
+        remedy = f"at least one number, each {limits}"
+    example = f", such as {show(field.default)}" if isinstance(field.default, tuple) else ""
+    none = ", or none" if type(None) in typing.get_args(field.annotation) else ""
+    raise SettingError(field.name, value, f"give {remedy}{example}{none}")
+
+
+def show(value: Any) -> str:
+    """Return a value as `--set` takes it."""
+    if isinstance(value, tuple | list):
+        return ",".join(map(show, value))
+    return value if isinstance(value, str) else str(value).lower()  # None and booleans
+
+
+def parts_of(part: Part) -> dict[str, Part]:
+    """Return the settings of a part that are parts themselves, by name."""
+    values = {field.name: getattr(part, field.name) for field in settings_of(type(part))}
+    return {name: value for name, value in values.items() if isinstance(value, Part)}
+
+
+def kind_of(annotation: Any) -> type[Part]:
+    """Return the abstract class, such as `Planner`, that a field of a part accepts."""
+    return next(kind for kind in (annotation, *typing.get_args(annotation)) if isinstance(kind, type))
+
+
+@typing.runtime_checkable
+class Names(typing.Protocol):
+    """The parts that can be chosen by name."""
+
+    def find(self, key: str, kind: type[Part], name: str) -> type[Part]:
+        """Return the part of a kind with this name, or raise a `ConfigError`."""
+        ...
+
+    def name_of(self, part: Part) -> str | None:
+        """Return the name of a part; None for one that cannot be chosen."""
+        ...
+
+
+def overlay(part: Part, values: Mapping[str, Any], names: Names, path: str = "") -> Part:
+    """Return the part with the settings in `values` that lie under `path`. Text is parsed, other values are taken as
+    they are; `NAME.name` replaces a part by another one with its own defaults."""
+    changes: dict[str, Any] = {}
+    for field in settings_of(type(part)):
+        key, value = f"{path}{field.name}", getattr(part, field.name)
+        if isinstance(value, Part):
+            name = values.get(f"{key}.name")
+            if name is not None and name != names.name_of(value):
+                value = names.find(f"{key}.name", kind_of(field.annotation), name)()
+            changes[field.name] = overlay(value, values, names, f"{key}.")
+        elif key in values:
+            given = values[key]
+            changes[field.name] = parse(key, given, field.annotation) if isinstance(given, str) else given
+    try:
+        return dataclasses.replace(part, **changes) if changes else part
+    except SettingError as error:
+        raise error.under(path) from None
+
+
+def to_record(part: Part, names: Names) -> dict[str, Any]:
+    """Return the settings of a part as JSON values; a part inside it is an object with its `name`."""
+    record: dict[str, Any] = {}
+    for field in settings_of(type(part)):
+        value = getattr(part, field.name)
+        if isinstance(value, Part):
+            name = names.name_of(value)
+            value = {**({} if name is None else {"name": name}), **to_record(value, names)}
+        record[field.name] = list(value) if isinstance(value, tuple) else value
+    return record
+
+
+def flatten(record: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Return a configuration's JSON by dotted key."""
+    flat: dict[str, Any] = {}
+    for key, value in record.items():
+        flat |= flatten(value, f"{path}{key}.") if isinstance(value, Mapping) else {f"{path}{key}": value}
+    return flat
+
+
+def walk(part: Part, path: str = "") -> Iterator[tuple[str, Setting, Any]]:
+    """Yield key, setting and value of every setting of a part and of the parts in it."""
+    for field in settings_of(type(part)):
+        value = getattr(part, field.name)
+        if isinstance(value, Part):
+            yield f"{path}{field.name}.name", field, value
+            yield from walk(value, f"{path}{field.name}.")
+        else:
+            yield f"{path}{field.name}", field, value
+
+
+def tiny_settings(part: Part) -> dict[str, Any]:
+    """Return the settings that make a run with this part take milliseconds, by key."""
+    return {key: field.tiny for key, field, value in walk(part) if field.tiny is not None and value is not None}
+
+
+def parse(key: str, text: str, annotation: Any) -> Any:
+    """Return the value that a text stands for, as the annotation asks."""
+    options = typing.get_args(annotation)
+    origin = typing.get_origin(annotation)
+    if origin is Literal:
+        if text not in options:
+            raise ConfigError(f"{key}={text}: give one of {', '.join(options)}")
+        return text
+    if origin in (types.UnionType, typing.Union):
+        if text.lower() == "none" and type(None) in options:
+            return None
+        return parse(key, text, next(option for option in options if option is not type(None)))
+    if origin is tuple:
+        return tuple(parse_int(key, item) for item in text.strip("[]()").split(",") if item.strip())
+    if annotation is bool:
+        if text.lower() not in _SWITCH:
+            raise ConfigError(f"{key}={text}: give {' or '.join(_SWITCH)}")
+        return _SWITCH[text.lower()]
+    readers = {int: parse_int, float: parse_float, str: lambda _, text: text}
+    return readers[annotation](key, text)
+
+
+_SWITCH = {"true": True, "false": False, "on": True, "off": False}
+
+
+def parse_int(key: str, text: str) -> int:
+    """Return a whole number; 1e5 is one too."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not (math.isfinite(number) and number.is_integer()):
+        raise ConfigError(f"{key}={text}: not a whole number; give one such as 10")
+    return int(number)
+
+
+def parse_float(key: str, text: str) -> float:
+    """Return a finite number."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ConfigError(f"{key}={text}: not a finite number; give one such as 0.1")
+    return number

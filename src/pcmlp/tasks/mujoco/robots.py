@@ -1,0 +1,206 @@
+"""The nine robots of the dense tasks (paper: section 7.2, after Wang et al. 2019); pendulum is in `classic`.
+
+    half-cheetah        x. - 0.1 |a|^2
+    hopper-et, walker2d-et, ant    x. - 0.1 |a|^2 - 3 (z - z_0)^2 + 1
+    humanoid-et         (0.25 / 0.015) x. - 0.1 |a|^2 - min(5e-7 |f|^2, 10) + 5;   slim-humanoid-et without f
+    swimmer, swimmer-v0            u - 1e-4 |a|^2
+    reacher             -|p - g| - |a|^2
+
+with x. the forward velocity, z the height of the torso and f the contact forces on all bodies, all of the state before
+the step, and a clipped to the range of the motors. "ET" tasks end early where the robot falls, which the next state
+tells. Observed are all positions but the place along the ground, then all velocities, unless a class says otherwise.
+"""
+
+from functools import partial
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from pcmlp.settings import setting
+from pcmlp.tasks.mujoco.robot import Robot, RobotTask, after_hidden, effort, pushed_start, uniform_start
+
+Vector = Float[Array, " n"]
+Controls = Float[Array, " a"]
+Number = Float[Array, ""]
+Truth = Bool[Array, ""]
+
+_PLANAR = partial(after_hidden, hidden=1)
+_SPATIAL = partial(after_hidden, hidden=2)
+
+
+def half_cheetah_reward(state: Vector, action: Controls, next_state: Vector) -> Number:
+    """Return the reward for running."""
+    return state[8] - 0.1 * effort(action)
+
+
+def hopper_reward(state: Vector, action: Controls, next_state: Vector) -> Number:
+    """Return the reward for hopping upright."""
+    return state[5] - 0.1 * effort(action) - 3.0 * (state[0] - 1.3) ** 2 + 1.0
+
+
+def hopper_falls(state: Vector, action: Controls, next_state: Vector) -> Truth:
+    """Return whether the hopper has fallen."""
+    z, angle = next_state[:2]
+    return (z <= 0.7) | (jnp.abs(angle) >= 0.2)
+
+
+def walker2d_reward(state: Vector, action: Controls, next_state: Vector) -> Number:
+    """Return the reward for walking upright."""
+    return state[8] - 0.1 * effort(action) - 3.0 * (state[0] - 1.3) ** 2 + 1.0
+
+
+def walker2d_falls(state: Vector, action: Controls, next_state: Vector) -> Truth:
+    """Return whether the walker has fallen."""
+    z, angle = next_state[:2]
+    return (z <= 0.8) | (z >= 2.0) | (jnp.abs(angle) >= 1.0)
+
+
+def ant_reward(state: Vector, action: Controls, next_state: Vector) -> Number:
+    """Return the reward for running upright."""
+    return state[13] - 0.1 * effort(action) - 3.0 * (state[0] - 0.57) ** 2 + 1.0
+
+
+class HalfCheetah(RobotTask):
+    """A planar cheetah of two legs in MuJoCo, paid for running."""
+
+    robot: ClassVar[Robot] = Robot("half_cheetah.xml", 0.01, 5, pushed_start, _PLANAR, half_cheetah_reward)
+
+
+_STANDING = partial(uniform_start, bound=0.005)
+
+
+class Hopper(RobotTask):
+    """A planar leg in MuJoCo, paid for hopping forward; a fall ends the episode."""
+
+    robot: ClassVar[Robot] = Robot("hopper.xml", 0.002, 4, _STANDING, _PLANAR, hopper_reward, hopper_falls)
+
+
+class Walker2d(RobotTask):
+    """Two planar legs in MuJoCo, paid for walking forward; a fall ends the episode."""
+
+    robot: ClassVar[Robot] = Robot("walker2d.xml", 0.002, 4, _STANDING, _PLANAR, walker2d_reward, walker2d_falls)
+
+
+class Ant(RobotTask):
+    """A body on four legs in MuJoCo, paid for running."""
+
+    robot: ClassVar[Robot] = Robot("ant.xml", 0.01, 5, pushed_start, _SPATIAL, ant_reward, hidden=2)
+
+
+_UPRIGHT = partial(uniform_start, bound=0.01)
+_FORCES = 14 * 6  # a torque and a force for each body; the last of what is observed
+
+
+def observe_bodies(data: Any) -> np.ndarray:
+    """Return positions and velocities, then inertias, velocities and forces of the bodies: 376 numbers. The forces are
+    observed so that the impact term of the reward is known."""
+    bodies = (data.cinert, data.cvel, data.qfrc_actuator, data.cfrc_ext)
+    return np.concatenate([after_hidden(data, 2), *map(np.ravel, bodies)])
+
+
+def slim_humanoid_reward(state: Vector, action: Controls, next_state: Vector) -> Number:
+    """Return the reward for running upright; 0.015 s is a step."""
+    return (0.25 / 0.015) * state[22] - 0.1 * effort(action, 0.4) + 5.0
+
+
+def humanoid_reward(state: Vector, action: Controls, next_state: Vector) -> Number:
+    """Return the reward for running upright and landing softly."""
+    impact = jnp.minimum(5e-7 * jnp.sum(state[-_FORCES:] ** 2), 10.0)
+    return slim_humanoid_reward(state, action, next_state) - impact
+
+
+def humanoid_falls(state: Vector, action: Controls, next_state: Vector) -> Truth:
+    """Return whether the torso has left the heights from 1 to 2."""
+    return (next_state[0] < 1.0) | (next_state[0] > 2.0)
+
+
+class Humanoid(RobotTask):
+    """A humanoid in MuJoCo, paid for running upright and soft landing; a fall ends the episode. It sees forces too."""
+
+    robot: ClassVar[Robot] = Robot(
+        "humanoid.xml", 0.003, 5, _UPRIGHT, observe_bodies, humanoid_reward, humanoid_falls, derived=True, hidden=2
+    )
+
+
+class SlimHumanoid(RobotTask):
+    """A humanoid in MuJoCo, paid for running upright; a fall ends the episode."""
+
+    robot: ClassVar[Robot] = Robot(
+        "humanoid.xml", 0.003, 5, _UPRIGHT, _SPATIAL, slim_humanoid_reward, humanoid_falls, hidden=2
+    )
+
+
+_FLOATING = partial(uniform_start, bound=0.1)
+_TIP = 1.5  # from the point that positions are counted from to the tip, in Gymnasium's model
+
+
+def observe_tip(data: Any) -> np.ndarray:
+    """Return positions, velocities, and the tip's velocity along x: d/dt (x + 1.5 cos t) = x. - 1.5 t. sin t."""
+    angle, speed, rate = data.qpos[..., 2:3], data.qvel[..., 0:1], data.qvel[..., 2:3]
+    return np.concatenate([after_hidden(data, 2), speed - _TIP * rate * np.sin(angle)], axis=-1)
+
+
+def swimmer_reward(state: Vector, action: Controls, next_state: Vector) -> Number:
+    """Return the velocity of the tip, less the cost of the action."""
+    return state[8] - 1e-4 * effort(action)
+
+
+def swimmer_v0_reward(state: Vector, action: Controls, next_state: Vector) -> Number:
+    """Return the velocity of a point 0.5 behind the first link, less the cost of the action."""
+    return state[3] - 1e-4 * effort(action)
+
+
+class Swimmer(RobotTask):
+    """Three links in a viscous fluid in MuJoCo, paid for the velocity of their tip."""
+
+    robot: ClassVar[Robot] = Robot("swimmer.xml", 0.01, 4, _FLOATING, observe_tip, swimmer_reward, hidden=2)
+
+
+class SwimmerV0(RobotTask):
+    """Three links in a viscous fluid in MuJoCo, paid for the velocity of a point behind the first."""
+
+    robot: ClassVar[Robot] = Robot("swimmer.xml", 0.01, 4, _FLOATING, _SPATIAL, swimmer_v0_reward, hidden=2)
+
+
+def start_reaching(rng: np.random.Generator, rest: np.ndarray, speeds: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw the arm near rest and a goal in U(-0.2, 0.2)^2, whose corners the arm, 0.21 long, does not reach."""
+    arm = rest[:2] + rng.uniform(-0.1, 0.1, 2)
+    goal = rng.uniform(-0.2, 0.2, 2)
+    return np.concatenate([arm, goal]), np.concatenate([rng.uniform(-0.005, 0.005, 2), np.zeros(2)])
+
+
+def observe_reaching(data: Any) -> np.ndarray:
+    """Return cosines and sines of both angles, the goal, the rates of the angles, and the tip less the goal."""
+    angles, goal = data.qpos[:2], data.qpos[2:]
+    offset = data.body("fingertip").xpos - data.body("target").xpos
+    return np.concatenate([np.cos(angles), np.sin(angles), goal, data.qvel[:2], offset])
+
+
+def recover_reaching(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the angles, up to whole turns, with the goal, which does not move, and their velocities."""
+    angles = np.arctan2(states[:, 2:4], states[:, 0:2])
+    return np.concatenate([angles, states[:, 4:6]], axis=1), np.pad(states[:, 6:8], ((0, 0), (0, 2)))
+
+
+def reacher_reward(state: Vector, action: Controls, next_state: Vector) -> Number:
+    """Return minus the distance of the tip from the goal, less the cost of the action."""
+    return -jnp.linalg.norm(state[8:11]) - effort(action)
+
+
+class Reacher(RobotTask):
+    """An arm of two links in MuJoCo, paid for having its tip close to a goal."""
+
+    horizon: int = setting(50, "steps of an episode", least=1, tiny=20)
+    robot: ClassVar[Robot] = Robot(
+        "reacher.xml",
+        0.01,
+        2,
+        start_reaching,
+        observe_reaching,
+        reacher_reward,
+        derived=True,
+        hidden=0,
+        recover=recover_reaching,
+    )

@@ -1,0 +1,89 @@
+"""Operations on pytrees that hold arrays and static parts: JAX's loops and branches accept arrays only."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, PyTree, Shaped
+
+T = TypeVar("T")
+
+
+def select(condition: Bool[Array, ""], yes: T, no: T) -> T:
+    """Return `yes` or `no`, array by array; what is not an array is the same in both."""
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y) if eqx.is_array(x) else x, yes, no)
+
+
+def scan(step: Callable, carry: T, inputs: PyTree, length: int | None = None) -> tuple[T, Any]:
+    """`jax.lax.scan` with a carry that may hold more than arrays."""
+    arrays, rest = eqx.partition(carry, eqx.is_array)
+
+    def array_step(arrays, item):
+        carry, out = step(eqx.combine(arrays, rest), item)
+        return eqx.filter(carry, eqx.is_array), out
+
+    arrays, out = jax.lax.scan(array_step, arrays, inputs, length)
+    return eqx.combine(arrays, rest), out
+
+
+def update_if(condition: Bool[Array, ""], update: Callable[[T], tuple[T, Any]], state: T) -> tuple[T, Any]:
+    """Return `update(state)` if the condition holds, else `state` and zeros in place of what `update` reports."""
+    arrays, rest = eqx.partition(state, eqx.is_array)
+
+    def run(arrays):
+        state, report = update(eqx.combine(arrays, rest))
+        return eqx.filter(state, eqx.is_array), report
+
+    def skip(arrays):
+        return arrays, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run, arrays)[1])
+
+    arrays, report = jax.lax.cond(condition, run, skip, arrays)
+    return eqx.combine(arrays, rest), report
+
+
+def all_finite(tree: PyTree) -> Bool[Array, ""]:
+    """Return whether every float in the tree is finite."""
+    floats = [x for x in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)) if x.size]
+    return jnp.all(jnp.isfinite(jnp.concatenate([x.reshape(-1) for x in floats]))) if floats else jnp.array(True)
+
+
+def as_inputs(tree: T) -> T:
+    """Turn the numbers in a tree into arrays: another value is then an input of the same compiled program."""
+
+    def as_array(leaf: Any) -> Any:
+        if isinstance(leaf, bool):
+            return jnp.asarray(leaf)
+        return jnp.float32(leaf) if isinstance(leaf, int | float) else leaf
+
+    return jax.tree.map(as_array, tree)
+
+
+def over_seeds(function: Callable, *inputs: PyTree) -> Any:
+    """Apply a function to each seed, the leading axis of every array.
+
+    Seeds run side by side on a GPU, which one seed does not fill, and one after another on a CPU, where products of
+    several seeds' matrices take longer than the same products alone.
+    """
+    arrays, rest = eqx.partition(inputs, eqx.is_array)
+    static = []
+
+    def one_seed(arrays):
+        out, fixed = eqx.partition(function(*eqx.combine(arrays, rest)), eqx.is_array)
+        static[:] = [fixed]
+        return out
+
+    return eqx.combine(map_leading(one_seed, arrays), static[0])
+
+
+def map_leading(function: Callable, inputs: PyTree) -> PyTree:
+    """Apply a function along the leading axis of all arrays: in a loop on a CPU, by `vmap` elsewhere."""
+    if jax.default_backend() == "cpu":
+        return jax.lax.map(function, inputs)
+    return jax.vmap(function)(inputs)
+
+
+def take(tree: T, index: Shaped[Array, "*n"] | int) -> T:
+    """Return the entries `index` of the leading axis of every array."""
+    return jax.tree.map(lambda x: x[index] if eqx.is_array(x) else x, tree)

@@ -1,0 +1,108 @@
+"""Code of the user, named as FILE.py:NAME on the command line: rewards, tasks, planners, features, whole methods.
+
+A file is imported only where its user has just named it, or says that it is trusted: a configuration may come from
+anywhere. It is hashed, so that a run which goes on, or is evaluated, does so with the same code.
+"""
+
+import contextlib
+import difflib
+import hashlib
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pcmlp.settings import ConfigError, first_line
+
+_PLACE = re.compile(r"(?P<file>.+\.py):(?P<name>\w+)")
+_modules: dict[tuple[Path, str], ModuleType] = {}  # by file and hash: a class is the same however often it is named
+_places: dict[Any, str] = {}  # what was loaded -> where from
+
+
+def is_place(text: object) -> bool:
+    """Return whether a text has the form FILE.py:NAME."""
+    return isinstance(text, str) and _PLACE.fullmatch(text) is not None
+
+
+def place_of(loaded: Any) -> str | None:
+    """Return the FILE.py:NAME that an object was loaded from, if it was."""
+    return _places.get(loaded)
+
+
+def hash_code(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return the SHA-256 of every file of code that the settings name, by file."""
+    files = {key: _file(key, text) for key, text in settings.items() if is_place(text)}
+    return {str(file): _sha256(file) for file in dict.fromkeys(files.values())}
+
+
+def check_code(settings: Mapping[str, Any], hashes: Mapping[str, str], trusted: bool, where: str) -> None:
+    """Raise unless the code that a folder's settings name is trusted, and is what it was."""
+    places = {key: text for key, text in settings.items() if is_place(text)}
+    if not places:
+        return
+    key, place = next(iter(places.items()))
+    if not trusted:
+        raise ConfigError(
+            f"{key}={place}: {where} names code, which is imported only if you say so; read it and give --trust-code"
+        )
+    for file, now in hash_code(places).items():
+        if hashes.get(file) != now:
+            raise ConfigError(f"{file}: not the code of {where} any more; put back what was there")
+
+
+def load_object(key: str, place: str) -> Any:
+    """Import FILE.py and return its NAME. `key` is the setting that names it, for errors."""
+    path, name = _file(key, place), place.rpartition(":")[2]
+    module = _import(key, place, path)
+    if not hasattr(module, name):
+        names = [known for known in vars(module) if not known.startswith("_")]
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+        remedy = f"; the nearest is {near[0]}" if near else "; give a name that is there"
+        raise ConfigError(f"{key}={place}: {path} has no {name}{remedy}")
+    found = getattr(module, name)
+    with contextlib.suppress(TypeError):  # not hashable, so no part of ours
+        _places[found] = place
+    return found
+
+
+def load_function(key: str, place: str | None) -> Callable[..., Any] | None:
+    """Import FILE.py and return its function NAME; None if there is no place."""
+    if place is None:
+        return None
+    found = load_object(key, place)
+    if not callable(found):
+        raise ConfigError(f"{key}={place}: is a {type(found).__name__}; give a function")
+    return found
+
+
+def _file(key: str, place: str) -> Path:
+    match = _PLACE.fullmatch(place)
+    if match is None:
+        raise ConfigError(f"{key}={place}: not a place in a file; give it as FILE.py:NAME")
+    if not Path(match["file"]).is_file():
+        raise ConfigError(f"{key}={place}: there is no file {match['file']}; give FILE.py:NAME")
+    return Path(match["file"])
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _import(key: str, place: str, path: Path) -> ModuleType:
+    identity = path.resolve(), _sha256(path)
+    if identity in _modules:
+        return _modules[identity]
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{key}={place}: {path} is not a Python file; give FILE.py:NAME")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # where its own classes look for it
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # whatever the user's code raises
+        what = f"{type(error).__name__}: {first_line(error)}"
+        raise ConfigError(f"{key}={place}: {path} cannot be imported ({what})") from error
+    return _modules.setdefault(identity, module)
