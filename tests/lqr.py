@@ -8,17 +8,28 @@ With z = (s, 1), mean dynamics z' = A z + B a and reward 1/2 (z, a)^T R (z, a), 
 whether it is real; zero-mean noise does not change the best action.
 """
 
+from typing import Protocol, runtime_checkable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from pcmlp import linalg
-from pcmlp.rollout import promised_return
-from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Box, MeanTransition, Metrics
+from pcmlp.rollout import estimate_promise
+from pcmlp.types import MDP, Metrics, Planner, Policy
 
 
-class LinearPolicy(AbstractPolicy):
+@runtime_checkable
+class MeanTransition(Protocol):
+    """A transition whose expected next state is known."""
+
+    def mean(self, state: Float[Array, " s"], action: Float[Array, " a"]) -> Float[Array, " s"]:
+        """Return the expected next state."""
+        ...
+
+
+class LinearPolicy(Policy):
     """a = K_h (s, 1)"""
 
     gain: Float[Array, "H a s_plus_1"]
@@ -35,15 +46,14 @@ class LinearPolicy(AbstractPolicy):
         return self
 
 
-class LQR(AbstractPlanner):
-    states: Box
-    actions: Box  # for their sizes: the regulator does not know of bounds
+class LQR(Planner):
+    """The regulator. It does not know of bounds."""
 
     def init(self, key: Key[Array, ""], mdp: MDP) -> LinearPolicy:
-        return LinearPolicy(jnp.zeros((mdp.horizon, self.actions.size, self.states.size + 1)))
+        return LinearPolicy(jnp.zeros((mdp.horizon, mdp.actions.size, mdp.states.size + 1)))
 
-    def plan(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> tuple[LinearPolicy, Metrics]:
-        A, B, R = linear_quadratic(mdp, self.states.size, self.actions.size)
+    def plan(self, key: Key[Array, ""], mdp: MDP, policy: Policy) -> tuple[LinearPolicy, Metrics]:
+        A, B, R = linear_quadratic(mdp, mdp.states.size, mdp.actions.size)
         n = A.shape[0]
         R_zz, R_az, R_aa = R[:n, :n], R[n:, :n], R[n:, n:]
 
@@ -61,8 +71,8 @@ class LQR(AbstractPlanner):
         z = jnp.append(mdp.initial(key), 1.0)
         return LinearPolicy(gain), {"planned_value": 0.5 * z @ P @ z}
 
-    def promise(self, key: Key[Array, ""], mdp: MDP, policy: AbstractPolicy) -> Float[Array, ""]:
-        return promised_return(key, mdp, policy)
+    def promise(self, key: Key[Array, ""], mdp: MDP, policy: Policy) -> Float[Array, ""]:
+        return estimate_promise(key, mdp, policy)
 
 
 def linear_quadratic(

@@ -14,11 +14,12 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from pcmlp.agent import DeepPCMLP
-from pcmlp.runs.build import build_deep
+from pcmlp.runs.arrays import save_tree
 from pcmlp.runs.run import seed_keys
 from pcmlp.runs.summary import CompileClock
+from pcmlp.settings import ConfigError
 from pcmlp.tasks.host import GymnasiumWorld
-from pcmlp.types import ConfigError, EnvironmentFault, Task
+from pcmlp.types import EnvironmentFault, Problem
 
 HORIZON, EACH = 10, 20  # steps of an episode and of an iteration
 OBSERVATION = np.array([0.3, -0.1], np.float32)
@@ -184,10 +185,9 @@ def test_a_callback_sees_every_iteration_and_stops(make, capsys):
 @pytest.fixture(scope="module")
 def pair(agent):
     """The agent's algorithm for its seed and another one, and their first iteration."""
-    config = dataclasses.replace(agent.config, seeds=(4, 3))
-    world = GymnasiumWorld.of(Cart, reward=at_one, horizon=HORIZON, seeds=2)
-    algo, keys = build_deep(config, Task(world))[1], seed_keys(config)
-    return algo, keys, algo.iterate(keys, algo.start(keys), 1)
+    world, keys = GymnasiumWorld.of(Cart, reward=at_one, horizon=HORIZON, seeds=2), seed_keys((4, 3))
+    algo = agent.config.algorithm.bind(Problem(world))
+    return algo, world, keys, algo.iterate(keys, world, algo.start(keys, world.mdp, 50), 1)
 
 
 @pytest.mark.slow
@@ -195,13 +195,13 @@ def test_seeds_together_as_alone(pair, make):
     """The same random numbers, so the same samples; what a product over two seeds rounds differently is small."""
     *_, (learner, metrics, samples, _) = pair
     agent = make()
-    alone = agent.algo.iterate(agent.keys, agent.learner, 1)
+    alone = agent.algorithm.iterate(agent.keys, agent.world, agent.learner, 1)
     assert same(of_seed(samples, 1), of_seed(alone.samples, 0))
     assert not same(of_seed(samples, 1), of_seed(samples, 0))
     assert int(learner.env_steps[1]) == int(alone.learner.env_steps[0]) == EACH
     ours, theirs = of_seed((learner, metrics), 1), of_seed((alone.learner, alone.metrics), 0)
     # of what was lost in rounding, nothing is the same
-    ours, theirs = (eqx.tree_at(lambda t: t[0].rounding, both, jnp.zeros(())) for both in (ours, theirs))
+    ours, theirs = (eqx.tree_at(lambda t: t[0].covariance.kahan_error, both, jnp.zeros(())) for both in (ours, theirs))
     arrays = (jax.tree.leaves(eqx.filter(both, eqx.is_inexact_array)) for both in (ours, theirs))
     for x, y in zip(*arrays, strict=True):
         scale = np.abs(y, where=np.isfinite(y), out=np.ones(y.shape)).max(initial=0.0)
@@ -211,14 +211,13 @@ def test_seeds_together_as_alone(pair, make):
 @pytest.mark.slow
 def test_after_one_iteration_nothing_is_compiled(pair):
     """Nor for another bonus, no covariance, or a longer run; and nothing becomes NaN."""
-    algo, keys, (learner, *_) = pair
+    algo, world, keys, (learner, *_) = pair
     with CompileClock() as clock:
         for n in range(2, 6):
-            learner, metrics, *_ = algo.iterate(keys, learner, n)
-        for changes in ({"bonus_scale": 0.0}, {"cover_weight": 0.0}, {"bonus_scale": 100.0}):
-            changes = {name: jnp.float32(value) for name, value in changes.items()}
-            other = dataclasses.replace(algo, num_iterations=70, **changes)
-            changed = other.iterate(keys, other.start(keys), 1)
+            learner, metrics, *_ = algo.iterate(keys, world, learner, n)
+        for changes in ({"bonus_scale": 0.0}, {"covariance": False}, {"bonus_scale": 100.0}):
+            other = dataclasses.replace(algo, **changes)
+            changed = other.iterate(keys, world, other.start(keys, world.mdp, 70), 1)
             assert finite((numbers(changed.learner), changed.learner.policy.actor, changed.metrics))
     assert clock.seconds == 0.0
     assert finite((numbers(learner), learner.policy.actor, metrics))
@@ -251,6 +250,41 @@ def test_a_task_by_name(tiny_trpo, tmp_path):
     assert loaded.config == agent.config
     assert loaded.config.task.simulator == "gymnasium"
     assert agent.predict(np.array([-0.5, 0.0]), deterministic=True)[0].shape == (1,)
+
+
+RADIAL = '''
+import jax.numpy as jnp
+
+from pcmlp.settings import setting
+from pcmlp.types import FeatureMap
+
+
+class Radial(FeatureMap):
+    """A bump around the origin, and a constant."""
+
+    width: float = setting(0.5, "width of the bump", above=0)
+
+    def draw(self, key, mdp, samples):
+        return lambda state, action: jnp.stack([jnp.exp(-jnp.sum(state**2) / self.width), jnp.ones(())]) / 2
+'''
+
+
+def test_code_that_an_agent_names_is_imported_only_if_it_is_trusted(make, tiny_trpo, tmp_path):
+    code = tmp_path / "radial.py"
+    code.write_text(RADIAL)
+    settings = [item for item in tiny_trpo if not item.startswith("features.")]
+    agent = make(settings=(*settings, f"features.name={code}:Radial", "features.width=0.7"))
+    agent.save(tmp_path / "agent")
+
+    def load(**changes):
+        return DeepPCMLP.load(tmp_path / "agent", Cart, reward=at_one, **changes)
+
+    refused(r"features.name=.*radial.py:Radial: .*agent names code, which is imported only.*trust_code=True", load)
+    loaded = load(trust_code=True)
+    assert loaded.config == agent.config
+    assert loaded.config.algorithm.features.width == 0.7
+    code.write_text(RADIAL.replace("jnp.ones(())", "jnp.zeros(())"))
+    refused("radial.py: not the code of .*agent any more", lambda: load(trust_code=True))
 
 
 # -- what it refuses ---------------------------------------------------------------------------------------------------
@@ -287,9 +321,9 @@ def a_number(state, action, next_state):
         ({"terminal": a_number}, "terminal=a_number: returns float32.*not one bool"),
         ({"horizon": None}, "horizon=None: .*has no time limit"),
         ({"horizon": 0}, "horizon=0: an episode has at least 1 step"),
-        ({"algo": "pcmlp-knr"}, "algo=pcmlp-knr: not made for any environment"),
+        ({"algo": "pcmlp-knr"}, "algo=pcmlp-knr: not for an agent; give pcmlp or pcmlp-mppi or "),
         ({"seed": -1}, "seeds=-1: give numbers from 0"),
-        ({"settings": ("preset=paper",)}, "preset=paper: the paper has no table for Cart"),
+        ({"settings": ("preset=paper",)}, "preset=paper: pcmlp has none for gym:Cart; leave it out"),
         ({"settings": ("bonus=1",)}, "bonus=1: unknown key"),
         ({"env": Cart(observations=spaces.Dict({"x": spaces.Box(-1, 1, (2,))}))}, "its observation space is Dict"),
         ({"env": Cart(actions=spaces.Discrete(3))}, "its action space is Discrete"),
@@ -326,14 +360,17 @@ def test_a_broken_file(agent, saved, tmp_path):
     edited[-3] ^= 1
     for content in (data[:-100], data[:50], b"", b"not a file of arrays", bytes(edited)):
         broken.write_bytes(content)
-        refused("broken: (not whole|was edited)", load)
+        refused("broken: truncated or edited, or not a saved agent; give a file that `save` wrote", load)
     arrays = load_file(saved)
     save_file(arrays, broken)
+    refused("broken: truncated or edited, or not a saved agent", load)
+    save_tree(broken, agent.learner, {"format": "pcmlp agent 1"})
     refused("broken: not an agent that this version saved", load)
     with safe_open(saved, "numpy") as file:
         about = file.metadata()
-    save_file(arrays, broken, {**about, "iteration": "7"})
-    refused("broken: was edited", load)
+    edited = json.dumps(json.loads(about["facts"]) | {"iteration": 7}, sort_keys=True)
+    save_file(arrays, broken, about | {"facts": edited})
+    refused("broken: truncated or edited", load)
     broken.unlink()
     refused("broken: cannot be read", load)
     broken.mkdir()
@@ -356,8 +393,8 @@ def test_a_task_of_the_same_name_and_another_shape(saved):
 
 def test_what_is_saved_can_be_read(saved):
     with safe_open(saved, "numpy") as file:
-        about = file.metadata()
+        facts = json.loads(file.metadata()["facts"])
         assert "model.dynamics.net.weights[0]" in set(file.keys())
-    config = json.loads(about["config"])
+    config = facts["config"]
     assert (config["task"]["name"], config["task"]["horizon"]) == ("gym:Cart", HORIZON)
     assert config["model"]["sizes"] == [16, 16]

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pcmlp.tasks.mujoco.ant_umaze import ANT_UMAZE, AntUMaze, ant_umaze_map, ant_umaze_reward, is_free
+from pcmlp.tasks.mujoco.ant_umaze import AntUMaze, ant_umaze_map, ant_umaze_reward, is_free
 from pcmlp.tasks.mujoco.simulator import Simulator, mujoco
 
 MAP = ant_umaze_map()
@@ -36,7 +36,7 @@ def test_a_task_has_its_map_and_where_the_torso_is():
     task = AntUMaze(horizon=5).build()
     assert task.map.free.sum() == 448
     assert task.success_return is None
-    assert task.for_moving  # so that this stays where nothing is paid
+    assert task.pays_for_moving  # so that this reward stays in a reward-free run
     simulator = task.world.environments.first
     state = simulator.reset(seed=1)[0]
     np.testing.assert_array_equal(state, np.concatenate([simulator.data.qpos, simulator.data.qvel]))
@@ -46,7 +46,7 @@ def test_a_task_has_its_map_and_where_the_torso_is():
 
 def test_walls_stand_where_the_map_is_not_free():
     """By MuJoCo's own geometry: a ray from above meets a wall's top at 20 m, or the floor."""
-    simulator = Simulator(ANT_UMAZE)
+    simulator = Simulator(AntUMaze.robot)
     simulator.reset(seed=0)
     mujoco.mj_forward(simulator.model, simulator.data)
     x, y = np.meshgrid(np.arange(-5.5, 22), np.arange(-5.5, 22))
@@ -63,7 +63,7 @@ def test_walls_stand_where_the_map_is_not_free():
 @pytest.mark.parametrize("seed", range(3))
 def test_no_ant_passes_a_wall(seed):
     """From the middles of the squares and close to every wall, thrown about by the strongest pushes."""
-    simulator, rng = Simulator(ANT_UMAZE), np.random.default_rng(seed)
+    simulator, rng = Simulator(AntUMaze.robot), np.random.default_rng(seed)
     near = [(0, 2.8), (9, 2.8), (10.8, 2.8), (13.2, 8), (8, 13.2), (-2.8, 16), (18.8, 8), (16, 18.8), (-2.8, -2.8)]
     highest, places = 0.0, []
     for place in (*CENTRES, *near):

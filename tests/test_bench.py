@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from pcmlp import bench
-from pcmlp.bench import rounds, solved
-from pcmlp.bench.sizes import PetsPlan
-from pcmlp.types import ConfigError
+from pcmlp.bench import rounds, whole
+from pcmlp.models import Probabilistic
+from pcmlp.planners import CEM
+from pcmlp.settings import ConfigError
 
 TINY = bench.Sizes(
     net=(8,),
@@ -22,7 +23,8 @@ TINY = bench.Sizes(
     squares=(16,),
     small=(4, 3, (4,)),
     large=(4, 3, (8, 8)),
-    pets=PetsPlan(plans=10, length=3, particles=4, iterations=2, members=2, net=(8,)),
+    pets_search=CEM(num_plans=10, plan_length=3, particles=4, iterations=2, elites=1, correlation=0.0, truncated=True),
+    pets_model=Probabilistic(members=2, sizes=(8,)),
     fourier=4,
     repeats=1,
     seconds=0.0,
@@ -104,8 +106,8 @@ def test_a_run_that_fails_or_solves_nothing_has_no_time(monkeypatch, code, steps
         caches.append(env["PCMLP_CACHE"])
         return subprocess.CompletedProcess(command, code)
 
-    monkeypatch.setattr(solved.subprocess, "run", run)
-    times = solved.time_to_solved()
+    monkeypatch.setattr(whole.subprocess, "run", run)
+    times = whole.time_to_solved()
     assert set(times) == {"cold_cache", "warm_cache"}
     assert all((t is not None) == timed for t in times.values())
     assert caches[0] == caches[1]
@@ -114,8 +116,16 @@ def test_a_run_that_fails_or_solves_nothing_has_no_time(monkeypatch, code, steps
 def test_the_defaults_are_the_papers_round():
     """What 3.2e11 FLOP stands for."""
     sizes = bench.Sizes()
-    algo = rounds.paper_round(sizes)
+    algo = rounds.paper_round(sizes.net, sizes.samples, sizes.model_steps, sizes.updates, sizes.streams, sizes.length)
     assert (algo.planner.updates, algo.planner.streams * algo.planner.length) == (40, 4_000)
     assert (algo.planner.policy_sizes, algo.planner.value_sizes) == ((32, 32), (64, 64))
-    assert (algo.model.fitting.steps, algo.model.fitting.batch, algo.model.fitting.unroll) == (100, 128, 2)
+    assert (algo.model.steps, algo.model.batch, algo.model.unroll) == (100, 128, 2)
     assert algo.model.sizes == algo.features.sizes == (500, 500)
+
+
+def test_the_defaults_are_a_plan_of_pets():
+    """525,000 steps of a net: what mbrl-lib's PETS takes."""
+    search, model = bench.Sizes().pets_search, bench.Sizes().pets_model
+    assert search.num_plans * search.plan_length * search.particles * search.iterations == 525_000
+    assert (search.elites, search.noise_std, search.truncated, search.smoothing) == (35, 0.5, True, 0.1)
+    assert (model.members, model.sizes) == (5, (200,) * 4)

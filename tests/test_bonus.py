@@ -8,12 +8,13 @@ its smallest. With compensated sums the worst found is an error of 9e-4 (one dir
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import jaxtyping
 import numpy as np
 import pytest
 
-from pcmlp.bonus import EllipticalBonus, accumulate, elliptical_bonus, information_gain, second_moment
-from pcmlp.types import Transitions
+from pcmlp.bonus import CappedBonus, Covariance, Ellipse, Elliptical, NoBonus, information_gain, second_moment
+from pcmlp.replay import Transitions
 
 ITERATIONS, SAMPLES = 100, 10
 
@@ -28,6 +29,11 @@ def rows(phi, valid=None):
     no = jnp.zeros(n, bool)
     valid = jnp.ones(n, bool) if valid is None else jnp.asarray(valid)
     return Transitions(jnp.asarray(phi), jnp.zeros((n, 1)), jnp.zeros(n), jnp.asarray(phi), no, no, valid)
+
+
+def elliptical_bonus(covariance, scale, cap):
+    """Return b of Eq. 2 with the state as phi."""
+    return CappedBonus(Elliptical().init(jr.key(0), identity, covariance), scale, cap)
 
 
 def unit(x):
@@ -50,16 +56,21 @@ def features_of(kind, rng, d):
 
 @jax.jit
 def accumulated(covariance, phi):
-    def step(carry, p):
-        total, rounding = carry
-        return accumulate(total, second_moment(identity, rows(p)), rounding), None
+    def step(covariance, p):
+        moment = second_moment(identity, rows(p))
+        if phi.shape[2] < 1000:
+            covariance = covariance.add(moment)
+        else:  # 100 Cholesky factors of this size would take half a minute
+            covariance = Covariance(*covariance.kahan_sum(moment), covariance.skipped)
+        return covariance, covariance.skipped
 
-    return jax.lax.scan(step, (covariance, jnp.zeros_like(covariance)), phi)[0][0]
+    covariance, skipped = jax.lax.scan(step, covariance, phi)
+    return covariance.matrix, jnp.any(skipped)
 
 
 @eqx.filter_jit
 def bonus_and_gain(covariance, queries, ridge):
-    bonus = elliptical_bonus(identity, covariance, 0.7, 1e9)
+    bonus = elliptical_bonus(covariance, 0.7, 1e9)
     return jax.vmap(lambda q: bonus(q, q[:1]))(queries), information_gain(covariance, ridge)
 
 
@@ -68,7 +79,8 @@ def bonus_and_gain(covariance, queries, ridge):
 def test_float32_against_float64(d, kind, ridge):
     rng = np.random.default_rng(d)
     phi = features_of(kind, rng, d)
-    covariance = accumulated(jnp.asarray(ridge * np.eye(d), jnp.float32), jnp.asarray(phi))
+    covariance, skipped = accumulated(Covariance.ridge_only(ridge, d), jnp.asarray(phi))
+    assert not skipped
 
     flat = phi.reshape(-1, d).astype(np.float64)
     exact = ridge * np.eye(d) + flat.T @ flat / SAMPLES
@@ -85,11 +97,32 @@ def test_float32_against_float64(d, kind, ridge):
 
 def test_factor_two_and_cap():
     covariance = jnp.diag(jnp.array([4.0, 0.25, 1.0]))
-    bonus = elliptical_bonus(identity, covariance, 1.5, 5)
+    bonus = elliptical_bonus(covariance, 1.5, 5.0)
     at = [float(bonus(jnp.eye(3)[i], jnp.zeros(1))) for i in range(3)]
     assert at == pytest.approx([1.5, 5.0, 3.0])  # 2 c / sqrt(4); 2 c / sqrt(0.25) = 6 > H; 2 c
     assert float(bonus(0.5 * jnp.eye(3)[2], jnp.zeros(1))) == pytest.approx(1.5)  # linear in |phi|
-    assert float(elliptical_bonus(identity, covariance, 0.0, 5)(jnp.ones(3), jnp.zeros(1))) == 0.0
+    assert float(elliptical_bonus(covariance, 0.0, 5.0)(jnp.ones(3), jnp.zeros(1))) == 0.0
+
+
+def test_no_bonus_pays_nothing():
+    bonus = NoBonus().init(jr.key(0), identity, jnp.eye(3))
+    assert float(CappedBonus(bonus, 1.5, 5.0)(jnp.ones(3), jnp.zeros(1))) == 0.0
+
+
+def test_a_state_that_is_nan_pays_nothing():
+    bonus = elliptical_bonus(jnp.eye(3), 1.0, 5.0)
+    assert float(bonus(jnp.full(3, jnp.nan), jnp.zeros(1))) == 0.0
+
+
+@pytest.mark.parametrize("silly", [np.nan, np.inf, -2.0])
+def test_a_moment_without_a_cholesky_factor_is_left_out(silly):
+    before = Covariance.ridge_only(1.0, 3).add(jnp.eye(3))
+    after = before.add(jnp.full((3, 3), silly, jnp.float32))
+    assert bool(after.skipped)
+    np.testing.assert_array_equal(after.matrix, before.matrix)
+    again = after.add(jnp.eye(3))
+    assert not bool(again.skipped)
+    np.testing.assert_allclose(again.matrix, 3 * np.eye(3))
 
 
 def test_second_moment_is_the_mean_outer_product():
@@ -112,7 +145,7 @@ def test_bonus_falls_only_where_the_cover_has_been():
     visited = rows(np.eye(3, dtype=np.float32)[[0, 0, 0, 1]])
     covariance, at = jnp.eye(3), []
     for _ in range(4):
-        bonus = elliptical_bonus(identity, covariance, 1.0, 10)
+        bonus = elliptical_bonus(covariance, 1.0, 10.0)
         at.append([float(bonus(jnp.eye(3)[i], jnp.zeros(1))) for i in range(3)])
         covariance = covariance + second_moment(identity, visited)
     n = np.arange(4)
@@ -132,7 +165,7 @@ def test_vmapped_over_seeds_as_one_by_one():
     query = jnp.asarray(phi[:, 0])
 
     def evaluate(covariance, q):
-        return elliptical_bonus(identity, covariance, 1.0, 10)(q, q[:1]), information_gain(covariance, 1.0)
+        return elliptical_bonus(covariance, 1.0, 10.0)(q, q[:1]), information_gain(covariance, 1.0)
 
     together = jax.jit(jax.vmap(evaluate))(covariances, query)
     for i in range(3):
@@ -145,6 +178,6 @@ def test_shapes_are_checked_in_tests():
     with pytest.raises(jaxtyping.TypeCheckError):
         information_gain(jnp.zeros((2, 3)), 1.0)
     with pytest.raises(jaxtyping.TypeCheckError):
-        EllipticalBonus(identity, jnp.zeros((2, 3)), 1.0, 1.0)
+        Ellipse(identity, jnp.zeros((2, 3)))
     with pytest.raises(ValueError, match="rank_promotion"):
         jnp.zeros((2, 3)) + jnp.zeros(3)

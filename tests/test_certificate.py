@@ -14,17 +14,18 @@ import pytest
 from rich.console import Console
 
 from pcmlp import finite, theory
-from pcmlp.certificate import exact_values, promised
+from pcmlp.algorithms.certificate import exact_values, promised
 from pcmlp.cli import main
-from pcmlp.experiments.certificate import Gap, cart_bound, gaps, job, jobs, optimum, row_of
-from pcmlp.planners import CEM, FinitePolicy, Shooting
-from pcmlp.runs.build import build
+from pcmlp.experiments.certificate import Gap, cart_bound, gaps, job, jobs, optimum, make_row
+from pcmlp.features import feature_dim
+from pcmlp.planners import CEM, FinitePolicy
+from pcmlp.replay import Replay
 from pcmlp.runs.certificate import DELTA, certificates, is_certified, proved_scale, standing
-from pcmlp.runs.config import resolve
+from pcmlp.runs.config import build, resolve
 from pcmlp.runs.folder import read_metrics, read_summary
-from pcmlp.runs.policy import load_policies
+from pcmlp.runs.policy import load_run
 from pcmlp.runs.train import train
-from pcmlp.types import ConfigError
+from pcmlp.settings import ConfigError
 
 SEEDS = tuple(range(6))
 LOCK = ("combination-lock", 90, ("task.horizon=3", "task.actions=2", "eval_episodes=2"))
@@ -64,15 +65,22 @@ def ran(config, out, **options):
 def gap_of(config, out) -> Gap:
     summary, _ = ran(config, out)
     assert summary["status"] == "finished"
-    return gaps(read_metrics(out), len(config.seeds), optimum(build(config)[1].world.mdp))
+    return gaps(read_metrics(out), len(config.seeds), optimum(build(config)[0].world.mdp))
+
+
+def least_proved(config, **changes):
+    """The least proved scale of a run, or of one with other settings of the algorithm."""
+    problem, algo = build(config)
+    return proved_scale(dataclasses.replace(algo, **changes), problem.world.mdp, config.num_iterations)
 
 
 def scales(task):
     """The theorem's c with its ridge, and the least that is proved for the run with the preset's."""
-    algo = build(config_of(task))[1]
-    dim = algo.features(jnp.array(0), jnp.array(0)).shape[0]
-    theorem = theory.linear_mdp_scale(algo.world.mdp.horizon, dim)
-    return {"theorem": (f"bonus_scale={theorem!r}", "ridge=1"), "proved": (f"bonus_scale={proved_scale(algo)!r}",)}
+    problem, algo = build(config_of(task))
+    mdp = problem.world.mdp
+    theorem = theory.linear_mdp_scale(mdp.horizon, feature_dim(algo.features, mdp))
+    proved = least_proved(config_of(task))
+    return {"theorem": (f"bonus_scale={theorem!r}", "ridge=1"), "proved": (f"bonus_scale={proved!r}",)}
 
 
 # The bound
@@ -113,7 +121,7 @@ def test_the_certificate_of_a_regulator_at_the_theorems_scale(tmp_path):
 def test_the_bound_on_the_carts_optimum_holds_and_is_close():
     """Against planning in the true dynamics, which is a policy; and nothing is in the circle before step 10."""
     world = build(resolve("knr-lds"))[0].world
-    planner = Shooting(CEM(world.actions, plan_length=20))
+    planner = CEM(plan_length=20)
     policy, _ = eqx.filter_jit(planner.plan)(jr.key(0), world.mdp, planner.init(jr.key(0), world.mdp))
     many = jax.tree.map(lambda x: x[None] if eqx.is_array(x) else x, policy)
     reached = float(np.mean(world.evaluate(jr.key(1)[None], many, 4)))
@@ -133,13 +141,13 @@ def lock(tmp_path_factory):
 
 
 def test_the_columns_are_what_is_promised_and_what_is_left(lock):
-    metrics, task = read_metrics(lock), build(config_of(LOCK))[0]
+    metrics, problem = read_metrics(lock), build(config_of(LOCK))[0]
     assert np.isnan(metrics["promised"][: len(SEEDS)]).all()  # the untrained policy promises nothing
     np.testing.assert_allclose(metrics["promised"], metrics["planned_value"], rtol=1e-6)
-    policies = load_policies(lock)
+    policies = load_run(lock).policies
     assert isinstance(policies, FinitePolicy)
     one = eqx.filter_vmap(lambda p: p.deterministic().probabilities())(policies)
-    values = [float(finite.value(task.world.mdp, p)) for p in one]
+    values = [float(finite.value(problem.world.mdp, p)) for p in one]
     last = np.array(metrics["promised"])[-len(SEEDS) :] - values
     np.testing.assert_allclose(metrics["certificate"][-len(SEEDS) :], last, rtol=1e-5)
     finals = [seed["final_certificate"] for seed in read_summary(lock)["seeds"]]
@@ -147,17 +155,18 @@ def test_the_columns_are_what_is_promised_and_what_is_left(lock):
 
 
 def test_values_are_exact_in_finite_mdps_and_measured_elsewhere():
-    task, algo = build(config_of(LOW_RANK))
-    learner = algo.start(jax.vmap(jr.key)(jnp.arange(2)))
-    policies = learner.policy
+    config = config_of(LOW_RANK)
+    problem, algo = build(config)
+    mdp = problem.world.mdp
+    policies = algo.start(jax.vmap(jr.key)(jnp.arange(2)), mdp, config.num_iterations).policy
     uniform = jnp.full((4, 6, 3), 1 / 3)
-    exact = exact_values(task.world.mdp, policies)
-    np.testing.assert_allclose(exact, float(finite.value(task.world.mdp, uniform)), rtol=1e-5)
+    exact = exact_values(mdp, policies)
+    np.testing.assert_allclose(exact, float(finite.value(mdp, uniform)), rtol=1e-5)
     returns = np.full((2, 3), 7.0)  # of no use here
     given = {"promised": np.array([2.0, np.nan])}
-    left = certificates(task, policies, given, returns)["certificate"]
+    left = certificates(problem, policies, given, returns)["certificate"]
     np.testing.assert_allclose(left, [2.0 - exact[0], np.nan])
-    assert certificates(task, policies, {}, returns) == {}
+    assert certificates(problem, policies, {}, returns) == {}
     cart = build(config_of(CART))[0]
     assert exact_values(cart.world.mdp, policies) is None
     np.testing.assert_allclose(certificates(cart, policies, given, returns)["certificate"], [-5.0, np.nan])
@@ -176,9 +185,10 @@ def test_a_promise_that_is_no_number_certifies_nothing():
 @pytest.mark.slow
 def test_promises_change_no_random_number_and_have_their_own():
     config = config_of(CART, seeds=(0, 1))
-    algo, keys = build(config)[1], jax.vmap(jr.key)(jnp.arange(2))
-    learner = algo.iterate(keys, algo.start(keys), 1).learner
-    first, again, later = (promised(keys, algo, learner, n)["promised"] for n in (1, 1, 2))
+    (problem, algo), keys = build(config), jax.vmap(jr.key)(jnp.arange(2))
+    world = problem.world
+    learner = algo.iterate(keys, world, algo.start(keys, world.mdp, config.num_iterations), 1).learner
+    first, again, later = (promised(keys, algo, world.mdp, learner, n)["promised"] for n in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, later)
 
@@ -187,35 +197,41 @@ def test_promises_change_no_random_number_and_have_their_own():
 
 
 def test_the_least_proved_scale():
-    lock, low_rank, cart = (build(config_of(task))[1] for task in (LOCK, LOW_RANK, CART))
-    assert proved_scale(lock) == pytest.approx(3 * math.sqrt(0.01) / 2)
+    lock, low_rank, cart = (config_of(task) for task in (LOCK, LOW_RANK, CART))
+    assert least_proved(lock) == pytest.approx(3 * math.sqrt(0.01) / 2)
     N = low_rank.num_iterations
     by_hand = 4 / 2 * math.sqrt(0.01 * 3 + 2 * math.log(64 * N / DELTA) / 40)
-    assert proved_scale(low_rank) == pytest.approx(by_hand)
-    F, sigma = cart.model.radius, cart.model.sigma
-    assert proved_scale(cart) == pytest.approx(12 / sigma * math.sqrt(4 * 0.01 * F**2 + 1))
-    assert proved_scale(cart, own_features=False) is None
-    assert (
-        proved_scale(dataclasses.replace(lock, fit_samples=9)) is None
-    )  # the bonus knows pairs that the model may not
-    fresh = dataclasses.replace(low_rank, fit_samples=500, draws="iid")
-    assert proved_scale(fresh) is None  # K is too small for the covariance
+    assert least_proved(low_rank) == pytest.approx(by_hand)
+    problem, regulator = build(cart)
+    F, sigma = regulator.model.radius, regulator.model.sigma
+    assert least_proved(cart) == pytest.approx(12 / sigma * math.sqrt(4 * 0.01 * F**2 + 1))
+    assert proved_scale(regulator, problem.world.mdp, cart.num_iterations, own_features=False) is None
+    assert least_proved(lock, fit_samples=9) is None  # the bonus knows pairs that the model may not
+    fresh = {"fit_samples": 500, "draws": "iid"}
+    assert least_proved(low_rank, **fresh) is None  # K is too small for the covariance
     K = theory.covariance_samples(N, 3, DELTA / 2, 0.01)
     error = theory.linear_mdp_error(N, 500, DELTA / 2, 64)
-    enough = dataclasses.replace(fresh, samples_per_policy=K)
-    assert proved_scale(enough) == pytest.approx(theory.linear_mdp_scale(4, 3, 0.01, error))
+    assert least_proved(low_rank, **fresh, samples_per_policy=K) == pytest.approx(
+        theory.linear_mdp_scale(4, 3, 0.01, error)
+    )
 
 
 def test_the_lemma_behind_the_least_proved_scale():
     """Of M steps in a row, however they were chosen, the most likely member has sum TV^2 <= 2 ln(|Upsilon| / delta) in
     at least 1 - delta of the cases; here the next state chooses what is tried next."""
     config = config_of(LOW_RANK, seeds=tuple(range(64)))
-    algo = build(config)[1]
-    learner = algo.start(jax.vmap(jr.key)(jnp.arange(64)))
-    samples, _ = algo.world.collect(jax.vmap(jr.key)(jnp.arange(64)), learner.policy, 40)
-    fitted = jax.vmap(lambda data: algo.model.fit(jr.key(0), data)[0].chosen)(samples)
-    phi = np.asarray(algo.model.features.phi)
-    p = np.einsum("xaz,uzy->uxay", phi, np.asarray(algo.model.upsilon))
+    problem, algo = build(config)
+    mdp, model, keys = problem.world.mdp, algo.model, jax.vmap(jr.key)(jnp.arange(64))
+    learner = algo.start(keys, mdp, config.num_iterations)
+    samples, _ = problem.world.collect(keys, learner.policy, 40)
+
+    def most_likely(data):
+        replay = Replay(data, jnp.zeros((), int))
+        fitted, _ = model.train(jr.key(0), mdp, model.init(jr.key(0), mdp), replay)
+        return jnp.argmax(jnp.all(model.upsilon == fitted.mu[None], axis=(1, 2)))
+
+    fitted = jax.vmap(most_likely)(samples)
+    p = np.einsum("xaz,uzy->uxay", np.asarray(model.features.phi), np.asarray(model.upsilon))
     distance = 0.5 * np.abs(p - p[0]).sum(-1)  # the truth is the first
     at = np.asarray(samples.state), np.asarray(samples.action)
     sums = np.array([np.sum(distance[u][s, a] ** 2) for u, s, a in zip(fitted, *at, strict=True)])
@@ -228,7 +244,8 @@ def test_the_lemma_behind_the_least_proved_scale():
 def test_where_it_is_a_bound_an_estimate_and_a_heuristic():
     def kind(task, *more):
         config = config_of(task, *more) if isinstance(task, tuple) else resolve(task, *more)
-        stands = standing(config, build(config)[1])
+        problem, algo = build(config)
+        stands = standing(config, algo, problem)
         return None if stands is None else stands.kind
 
     assert kind(LOCK, "bonus_scale=0.15") == "bound"
@@ -315,7 +332,9 @@ def test_random_play_has_no_certificate(tmp_path):
     summary, _ = ran(config, tmp_path / "run")
     assert "certificate" not in read_metrics(tmp_path / "run")
     assert "certificate" not in summary
-    with pytest.raises(ConfigError, match="stop_when_certified=1: there is no certificate, random plays"):
+    with pytest.raises(
+        ConfigError, match="stop_when_certified=1: there is no certificate, random play promises nothing"
+    ):
         train(config, tmp_path / "other", stop_when_certified=1.0)
 
 
@@ -325,11 +344,12 @@ def test_random_play_has_no_certificate(tmp_path):
 def test_the_experiments_runs_resolve_and_make_rows():
     for one in jobs():
         config = one.config()
-        stands = standing(config, build(config)[1])
+        problem, algo = build(config)
+        stands = standing(config, algo, problem)
         assert stands is not None
         assert (one.label in ("theorem", "proved")) == (stands.kind != "heuristic")
     gap = Gap(np.array([[4.0, 2.0], [1.0, 0.1]]), np.array([[1.0, 1.0], [0.5, 0.5]]), np.ones((2, 2)))
-    row = row_of(job("low-rank", "proved"), gap, "bound", 1.0)
+    row = make_row(job("low-rank", "proved"), gap, "bound", 1.0)
     assert (row["below_the_gap"], row["of"], row["runs_ever_below"]) == (1, 4, 1)
     assert (row["certificate_first"], row["ratio_first"]) == (3.0, 3.0)
     assert row["gap_last"] == 0.5

@@ -16,29 +16,23 @@ import jax.random as jr
 import numpy as np
 import pytest
 from rich.console import Console
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from same_run import assert_same_run
 
-from pcmlp import framework
-from pcmlp.baselines.random import UniformPolicy
+from pcmlp.algorithms.framework import PCMLP
+from pcmlp.planners import UniformPolicy
+from pcmlp.replay import Transitions
 from pcmlp.runs import arrays, checkpoint, durable
-from pcmlp.runs.build import build
-from pcmlp.runs.config import resolve
+from pcmlp.runs.config import build, resolve
 from pcmlp.runs.episodes import log_path, read
 from pcmlp.runs.folder import read_metrics, read_summary
 from pcmlp.runs.lock import Lock
 from pcmlp.runs.resume import differences
 from pcmlp.runs.train import train
-from pcmlp.types import (
-    AbstractAlgorithm,
-    AbstractLearner,
-    AbstractPolicy,
-    AbstractWorld,
-    ConfigError,
-    Finite,
-    Iteration,
-    RunStopped,
-)
+from pcmlp.settings import ConfigError
+from pcmlp.spaces import Finite
+from pcmlp.types import Algorithm, Iteration, Learner, Policy, RunStopped
 
 SETTINGS = ("task.horizon=3", "task.actions=2", "eval_episodes=4")
 
@@ -55,14 +49,14 @@ def run(config, out, *, resume=False):
 
 def crash_at(patch, iteration):
     """The process dies in the middle of an iteration."""
-    iterate = framework.iterate
+    iterate = PCMLP.iterate
 
-    def dies(keys, algo, learner, n):
+    def dies(self, keys, world, learner, n):
         if n == iteration:
             raise OSError("killed")
-        return iterate(keys, algo, learner, n)
+        return iterate(self, keys, world, learner, n)
 
-    patch.setattr(framework, "iterate", dies)
+    patch.setattr(PCMLP, "iterate", dies)
 
 
 @pytest.fixture(scope="module")
@@ -91,11 +85,9 @@ def test_the_last_two_checkpoints_and_the_best_are_kept(places, tmp_path):
     folder, scores = places / "cut" / "checkpoint", read_metrics(places / "cut")["eval_return_mean"]
     means = np.mean(np.reshape(scores, (-1, 2)), axis=1)
     best = max(range(1, 18), key=lambda n: (means[n], n))
-    assert {int(place.name) for place in folder.iterdir()} == {16, 17, best}
-    learner, facts = (
-        Count(UniformPolicy(Finite(2)), jnp.zeros(2, int), jr.key(0)),
-        vars(checkpoint.read_facts(folder, 17)),
-    )
+    assert {file.name for file in folder.iterdir()} == {f"{n:06d}.safetensors" for n in (16, 17, best)}
+    learner = Count(UniformPolicy(Finite(2)), jnp.zeros(2, int), jr.key(0))
+    facts = vars(checkpoint.read(folder, 17))
     for n, score in enumerate([0.0, 2.0, 1.0, 2.0, 0.0, 1.0, 0.5], 1):
         checkpoint.save(tmp_path / "some", learner, checkpoint.Facts(**{**facts, "iteration": n, "score": score}))
     assert checkpoint.iterations(tmp_path / "some") == [4, 6, 7]
@@ -103,7 +95,7 @@ def test_the_last_two_checkpoints_and_the_best_are_kept(places, tmp_path):
 
 
 def test_what_a_checkpoint_says(places):
-    facts = checkpoint.read_facts(places / "cut" / "checkpoint", 17)
+    facts = checkpoint.read(places / "cut" / "checkpoint", 17)
     assert (facts.task, facts.algo, facts.seeds) == ("combination-lock", "pcmlp-linear", [0, 7])
 
 
@@ -124,7 +116,7 @@ def test_a_run_that_was_cut_off_goes_on_bit_for_bit(places, cut):
 def test_iterations_after_the_checkpoint_are_done_again(places, tmp_path):
     again = shutil.copytree(places / "whole", tmp_path / "again")
     (again / "summary.json").unlink()
-    shutil.rmtree(again / "checkpoint" / "000020")
+    (again / "checkpoint" / "000020.safetensors").unlink()
     assert "going on after iteration 19" in run(lock(), again, resume=True)
     assert_same_run(places / "whole", again)
 
@@ -153,7 +145,7 @@ def refused(config, out, match, *, resume=True):
 
 @pytest.mark.fault("`--resume` with another configuration", "refused, with every key that differs")
 def test_another_configuration_is_refused_key_by_key(cut):
-    refused(lock("bonus_scale=0.5", "ridge=2"), cut, r"bonus_scale: 0.1 -> 0.5, ridge: 0.01 -> 2.0")
+    refused(lock("bonus_scale=0.5", "ridge=2"), cut, r"ridge: 0.01 -> 2.0, bonus_scale: 0.1 -> 0.5")
     refused(lock(seeds=(0, 8)), cut, r"seeds: \[0, 7\] -> \[0, 8\]")
     refused(lock(steps=9), cut, "steps: 60 -> 9")
     refused(lock(steps=90), cut, "steps: 60 -> 90, but pcmlp-linear has room")
@@ -170,52 +162,70 @@ def test_a_folder_that_exists_is_refused(cut, tmp_path):
 
 
 @pytest.mark.fault(
-    "a checkpoint with a flipped bit, truncated, empty, or without its arrays",
+    "a checkpoint with a flipped bit, truncated, empty, or that cannot be read",
     "refused by name, the one before is offered",
 )
 def test_a_damaged_checkpoint_is_refused(cut):
-    file = cut / "checkpoint" / "000017" / "learner.safetensors"
+    file = cut / "checkpoint" / "000017.safetensors"
     data = file.read_bytes()
     flipped = bytearray(data)
     flipped[len(data) // 2] ^= 1
-    for damaged in (data[:-4], data[:-4] + b"edit", bytes(flipped), b""):
+    offered = "remove it to go on from iteration 16"
+    for damaged in (data[:-4], data[:-4] + b"edit", bytes(flipped), data[:40], data[:4], b""):
         file.write_bytes(damaged)
-        refused(lock(), cut, "learner.safetensors: truncated or edited; remove .*000017 to go on from iteration 16")
+        refused(lock(), cut, f"000017.safetensors: truncated or edited; {offered}")
     file.unlink()
-    refused(lock(), cut, "learner.safetensors: missing; remove .*000017 to go on from iteration 16")
-    shutil.rmtree(cut / "checkpoint" / "000017")
+    file.mkdir()
+    refused(lock(), cut, f"000017.safetensors: cannot be read .Is a directory.; {offered}")
+    file.rmdir()
     assert "going on after iteration 16" in run(lock(), cut, resume=True)
 
 
+def rewrite(file, text, *, hashed=True):
+    """Write other facts into a checkpoint, with a hash that fits them or with the one that was there."""
+    held = load_file(file)
+    with safe_open(file, "numpy") as before:
+        claimed = before.metadata()["sha256"]
+    save_file(held, file, {"facts": text, "sha256": arrays._digest(held, text) if hashed else claimed})
+
+
 @pytest.mark.fault(
-    "a manifest that is truncated, edited, of a newer format, or names a path outside",
+    "facts of a checkpoint that are truncated, edited, of a newer format, or of another iteration",
     "refused by name, the one before is offered",
 )
-def test_a_damaged_manifest_is_refused(cut):
-    manifest = cut / "checkpoint" / "000017" / "manifest.json"
-    text = manifest.read_text()
-    for damaged, match in (
-        (text[:40], "truncated or edited"),
-        (text.replace('"judged_episodes": ', '"judged_episodes": 1'), "edited"),
-        (text.replace('"format": 3', '"format": 4'), "of format 4, this pcmlp reads 3"),
-        (text.replace('"learner.safetensors"', '"../learner.safetensors"'), "edited"),
-        ("[]", "edited"),
-        ("", "truncated or edited"),
+def test_damaged_facts_are_refused(cut):
+    file = cut / "checkpoint" / "000017.safetensors"
+    data, facts = file.read_bytes(), arrays.read_facts(file)
+    for text, hashed, match in (
+        (json.dumps(facts)[:40], True, "truncated or edited"),
+        (json.dumps({**facts, "evaluated_episodes": 1}), False, "truncated or edited"),
+        (json.dumps({**facts, "format": 5}), True, "of format 5, this pcmlp reads 4; use the version that wrote it"),
+        (json.dumps({**facts, "iteration": 16}), True, "renamed or edited"),
+        (json.dumps({**facts, "files": ["../elsewhere"]}), True, "edited"),
+        (json.dumps({"format": 4}), True, "edited"),
+        ("[]", True, "edited"),
+        ("", True, "truncated or edited"),
     ):
-        manifest.write_text(damaged)
-        refused(lock(), cut, match)
-    manifest.unlink()
-    refused(lock(), cut, "manifest.json: missing; remove .*000017 to go on from iteration 16")
+        file.write_bytes(data)
+        rewrite(file, text, hashed=hashed)
+        refused(lock(), cut, f"000017.safetensors: {match}")
+        assert checkpoint.best(cut / "checkpoint") in (None, 16, 17)
+    save_file(load_file(file), file)  # no facts at all
+    refused(lock(), cut, "000017.safetensors: truncated or edited; remove it to go on from iteration 16")
 
 
+@pytest.mark.parametrize("older", ["000017.json", "000017/manifest.json"])
 @pytest.mark.fault("a checkpoint of an older format", "refused, with the format that is read")
-def test_a_checkpoint_of_the_first_format_is_refused(cut):
-    (cut / "checkpoint" / "000017.json").write_text("{}")
-    refused(lock(), cut, "of format 1, this pcmlp reads 3; use the version that wrote it")
+def test_a_checkpoint_of_an_older_format_is_refused(cut, older):
+    """It is not taken for a run without checkpoints, which would start afresh."""
+    shutil.rmtree(cut / "checkpoint")
+    (cut / "checkpoint" / older).parent.mkdir(parents=True)
+    (cut / "checkpoint" / older).write_text("{}")
+    refused(lock(), cut, "of an older format, this pcmlp reads 4; use the version that wrote it")
 
 
-@pytest.mark.parametrize("file", ["checkpoint/000017/learner.safetensors", "checkpoint/000017", "episodes/log"])
-@pytest.mark.fault("a link in the place of a checkpoint, its arrays or the log", "refused by name")
+@pytest.mark.parametrize("file", ["checkpoint/000017.safetensors", "episodes/log"])
+@pytest.mark.fault("a link in the place of a checkpoint or the log", "refused by name")
 def test_links_are_refused(cut, tmp_path, file):
     (cut / file).rename(tmp_path / "elsewhere")
     (cut / file).symlink_to(tmp_path / "elsewhere")
@@ -226,9 +236,8 @@ def test_links_are_refused(cut, tmp_path, file):
     "the machine stops during the write of a checkpoint", "the one before loads, the partial one is swept"
 )
 def test_a_checkpoint_that_was_cut_off_is_swept(places, cut):
-    partial = cut / "checkpoint" / ".partial-000018"
-    partial.mkdir()
-    (partial / "learner.safetensors").write_bytes(b"half of it")
+    partial = cut / "checkpoint" / "000018.safetensors.new"
+    partial.write_bytes(b"half of it")
     assert "going on after iteration 17" in run(lock(), cut, resume=True)
     assert not partial.exists()
     assert_same_run(places / "whole", cut)
@@ -252,15 +261,15 @@ def test_one_process_for_a_folder(cut):
 )
 def test_a_full_disk_loses_nothing(cut, monkeypatch):
     """The last good checkpoint stays, one line says how much room is needed, and with room the run goes on."""
-    write = durable.write_and_sync
+    write = durable.write_durably
 
     def full(path, data):
-        if ".partial-000019" in str(path):
-            write(path, data[:10])
+        if path.name.startswith("000019"):
+            path.with_name(f"{path.name}.new").write_bytes(data[:10])
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         write(path, data)
 
-    monkeypatch.setattr(checkpoint, "write_and_sync", full)
+    monkeypatch.setattr(checkpoint, "write_durably", full)
     with pytest.raises(RunStopped, match=r"no space for the checkpoint of iteration 19: \d+\.\d MB needed, .* free"):
         run(lock(), cut, resume=True)
     assert read_summary(cut)["status"] == "failed"
@@ -271,15 +280,15 @@ def test_a_full_disk_loses_nothing(cut, monkeypatch):
 @pytest.mark.fault("a checkpoint of another task, configuration or shape", "refused by name")
 def test_a_checkpoint_of_another_run_is_refused(cut):
     other = Count(UniformPolicy(Finite(2)), jnp.zeros(2, int), jr.key(0))
-    folder, facts = cut / "checkpoint", checkpoint.read_facts(cut / "checkpoint", 17)
+    folder, facts = cut / "checkpoint", checkpoint.read(cut / "checkpoint", 17)
     for change, match in (
         ({"task": "low-rank"}, "of low-rank by pcmlp-linear, not of combination-lock"),
         ({"config_sha256": "0"}, "another configuration of combination-lock"),
     ):
-        shutil.rmtree(folder / "000017")
+        (folder / "000017.safetensors").unlink()
         checkpoint.save(folder, other, checkpoint.Facts(**{**vars(facts), **change}))
         refused(lock(), cut, match)
-    shutil.rmtree(folder / "000017")
+    (folder / "000017.safetensors").unlink()
     checkpoint.save(folder, other, facts)
     refused(lock(), cut, "not of this version of pcmlp")
 
@@ -299,8 +308,8 @@ def test_a_run_whose_rows_or_episodes_are_gone_is_refused(cut):
 )
 def test_a_log_that_is_not_as_it_was_is_refused(cut):
     path = log_path(cut / "episodes")
-    whole, facts = path.read_bytes(), checkpoint.read_facts(cut / "checkpoint", 16)
-    offered = "remove .*/000017 to go on from iteration 16"
+    whole, facts = path.read_bytes(), checkpoint.read(cut / "checkpoint", 16)
+    offered = "remove .*/000017.safetensors to go on from iteration 16"
     for changed, line in (
         (whole[: facts.log_bytes], offered),
         (
@@ -318,54 +327,49 @@ def test_a_log_that_is_not_as_it_was_is_refused(cut):
 
 
 def test_other_versions_are_said(cut):
-    folder, old = cut / "checkpoint", checkpoint.read_facts(cut / "checkpoint", 17)
-    manifest = folder / "000017" / "manifest.json"
-    record = json.loads(manifest.read_text())
-    record["versions"]["jax"] = "0.0.1"
-    del record["manifest_sha256"]
-    record["manifest_sha256"] = checkpoint._of_record(record)
-    manifest.write_text(json.dumps(record))
-    assert old.versions["jax"] != "0.0.1"
+    file = cut / "checkpoint" / "000017.safetensors"
+    facts = arrays.read_facts(file)
+    assert facts["versions"]["jax"] != "0.0.1"
+    facts["versions"]["jax"] = "0.0.1"
+    rewrite(file, json.dumps(facts))
     assert "not bit for bit as it was (jax: 0.0.1 -> " in run(lock(), cut, resume=True)
 
 
-class Count(AbstractLearner):
+class Count(Learner):
     """A learner whose arrays do not depend on how long the run is, as those of Algorithm 2."""
 
-    policy: AbstractPolicy
+    policy: Policy
     env_steps: jax.Array
     key: jax.Array
     name: str = "no array"
 
-    def deployed(self) -> AbstractPolicy:
+    def deployed(self) -> Policy:
         return self.policy
 
 
-class Counting(AbstractAlgorithm):
+class Counting(Algorithm):
     """Learns nothing and walks nowhere."""
 
-    world: AbstractWorld
-    num_iterations: int
+    def bind(self, problem):
+        return self
 
-    def start(self, keys):
+    def start(self, keys, mdp, num_iterations):
         return Count(UniformPolicy(Finite(2)), jnp.zeros(2, int), keys)
 
-    def iterate(self, keys, learner, n):
+    def iterate(self, keys, world, learner, n):
         counted = eqx.tree_at(lambda l: l.env_steps, learner, learner.env_steps + n)
-        rows = jax.tree.map(lambda x: jnp.stack([x, x]), framework.example_row(self.world))
+        row = Transitions.example(world.mdp.states, world.mdp.actions)
+        rows = jax.tree.map(lambda x: jnp.stack([x, x]), row)
         return Iteration(counted, {"counted": counted.env_steps.astype(jnp.float32)}, rows, [rows])
 
-    def lightened(self, learner):
-        return learner
-
-    def refilled(self, learner, walked):
-        return learner
+    def steps_per_iteration(self, horizon):
+        return float(horizon)
 
 
 @pytest.fixture
 def counting(monkeypatch):
-    built = build(lock())[0]
-    monkeypatch.setattr("pcmlp.runs.train.build", lambda c: (built, Counting(built.world, c.num_iterations)))
+    problem = build(lock())[0]
+    monkeypatch.setattr("pcmlp.runs.train.build", lambda config: (problem, Counting()))
 
 
 def test_more_steps_are_welcome_where_nothing_is_sized_by_them(counting, tmp_path):
@@ -383,12 +387,21 @@ def test_keys_and_what_is_no_array_come_back(tmp_path):
         return Count(UniformPolicy(Finite(2)), jnp.full(3, number), jr.split(jr.key(number), 2))
 
     like = eqx.filter_eval_shape(lambda: count(0))
-    assert eqx.tree_equal(arrays.from_bytes(arrays.to_bytes(count(5)), like), count(5))
-    save_file({"env_steps": np.zeros(3)}, tmp_path / "other")
+    size = arrays.save_tree(tmp_path / "tree", count(5), {"some": "facts"})
+    assert size == (tmp_path / "tree").stat().st_size
+    facts, held = arrays.load_facts_and_arrays(tmp_path / "tree")
+    assert facts == arrays.read_facts(tmp_path / "tree") == {"some": "facts"}
+    assert eqx.tree_equal(arrays.restore_tree(held, like), count(5))
     with pytest.raises(ValueError, match=r"env_steps is float64\[3\], not int32\[3\]"):
-        arrays.from_bytes((tmp_path / "other").read_bytes(), like)
-    with pytest.raises(ValueError, match="not whole"):
-        arrays.from_bytes(b"nonsense", like)
+        arrays.restore_tree({**held, "env_steps": np.zeros(3)}, like)
+    with pytest.raises(ValueError, match=r"key is absent, not uint32\[2, 2\]"):
+        arrays.restore_tree({"env_steps": held["env_steps"]}, like)
+    with pytest.raises(ValueError, match=r"more is float64\[1\], not absent"):
+        arrays.restore_tree({**held, "more": np.zeros(1)}, like)
+    (tmp_path / "other").write_bytes(b"nonsense")
+    for read_file in (arrays.load_facts_and_arrays, arrays.read_facts):
+        with pytest.raises(arrays.Damaged, match="truncated or edited"):
+            read_file(tmp_path / "other")
 
 
 def test_differences_are_by_key():
@@ -398,4 +411,4 @@ def test_differences_are_by_key():
 
 def test_the_log_is_cut_at_the_checkpoint(places):
     assert [record.iteration for record in read(places / "cut" / "episodes")] == list(range(1, 18))
-    assert load_file(places / "cut" / "checkpoint" / "000017" / "learner.safetensors")["env_steps"].tolist() == [51, 51]
+    assert load_file(places / "cut" / "checkpoint" / "000017.safetensors")["env_steps"].tolist() == [51, 51]

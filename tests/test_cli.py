@@ -10,7 +10,8 @@ import jax
 import numpy as np
 import pytest
 
-from pcmlp import deep, framework
+from pcmlp.algorithms.deep import Deep
+from pcmlp.algorithms.framework import PCMLP
 from pcmlp.cli import main
 from pcmlp.runs.cache import use_cache
 from pcmlp.runs.episodes import read
@@ -134,7 +135,7 @@ def test_training_goes_on_where_tensorboard_cannot_write(tmp_path, monkeypatch, 
     def full(*_, **__):
         raise OSError(28, "No space left on device", "tensorboard")
 
-    name = {"opened": "pcmlp.runs.train.open_boards", "written": "pcmlp.runs.tensorboard.Boards.add"}[when]
+    name = {"opened": "tensorboardX.SummaryWriter", "written": "tensorboardX.SummaryWriter.add_scalar"}[when]
     monkeypatch.setattr(name, full)
     assert main([*TRAIN, *SETTINGS, "--out", "run", "--tensorboard"]) == 0
     assert capsys.readouterr().out.count("going on without; metrics.csv has it all") >= 1
@@ -283,8 +284,8 @@ BAD_INPUT = [
 @pytest.mark.bad_input
 @pytest.mark.parametrize(("command", "named"), BAD_INPUT)
 def test_bad_input_is_one_line_and_code_2(command, named, upsilon, tmp_path, capsys, monkeypatch, record_property):
-    monkeypatch.setattr(framework, "start", None)  # whoever compiles the run fails
-    monkeypatch.setattr(deep, "start", None)
+    monkeypatch.setattr(PCMLP, "start", None)  # whoever compiles the run fails
+    monkeypatch.setattr(Deep, "start", None)
     assert main([word.format(upsilon=upsilon) for word in command.split()]) == 2
     shown = capsys.readouterr()
     line = shown.err.removeprefix("pcmlp: ").strip().replace(str(upsilon), "DIR")
@@ -344,24 +345,24 @@ def test_too_little_memory_names_what_to_lower(capsys, monkeypatch, error):
 
 
 def test_a_run_that_cannot_go_on_says_so_in_a_line(capsys, monkeypatch):
-    def stops(keys, algo, learner, n):
+    def stops(self, keys, world, learner, n):
         raise RunStopped("the world has ended; begin another")
 
-    monkeypatch.setattr(framework, "iterate", stops)
+    monkeypatch.setattr(PCMLP, "iterate", stops)
     assert main([*TRAIN, *SETTINGS, "--out", "run"]) == 1
     assert capsys.readouterr().err == "pcmlp: the world has ended; begin another\n"
     assert read_summary(Path("run"))["status"] == "failed"
 
 
 def interrupt_at(monkeypatch, iteration, interrupt):
-    iterate = framework.iterate
+    iterate = PCMLP.iterate
 
-    def interrupted(keys, algo, learner, n):
+    def interrupted(self, keys, world, learner, n):
         if n == iteration:
             interrupt()
-        return iterate(keys, algo, learner, n)
+        return iterate(self, keys, world, learner, n)
 
-    monkeypatch.setattr(framework, "iterate", interrupted)
+    monkeypatch.setattr(PCMLP, "iterate", interrupted)
 
 
 def read_all(out, status):
@@ -369,7 +370,7 @@ def read_all(out, status):
     summary, metrics, episodes = read_summary(out), read_metrics(out), list(read(out / "episodes"))
     assert summary["status"] == status
     assert metrics["iteration"][-1] == len(episodes) == summary["iterations"]
-    assert (out / "policy" / "policy.json").exists()
+    assert (out / "policy" / "policy.safetensors").exists()
     return summary["iterations"]
 
 
@@ -400,11 +401,11 @@ def test_a_second_interrupt_ends_it_at_once(tmp_path, monkeypatch):
 
 
 def test_an_interrupt_before_anything_was_learned(tmp_path, monkeypatch):
-    def twice(keys, algo):
+    def twice(self, keys, mdp, num_iterations):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(framework, "start", twice)
+    monkeypatch.setattr(PCMLP, "start", twice)
     assert main([*TRAIN, *SETTINGS, "--out", "run"]) == 130
     assert read_summary(tmp_path / "run")["seeds"][0]["final_return"] is None
 

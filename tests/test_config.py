@@ -117,6 +117,8 @@ def test_settings_are_typed_by_their_fields():
 
 def test_one_policy_samples_an_episode_unless_told_otherwise():
     assert resolve(LOCK, settings=("task.horizon=70",)).algorithm.samples_per_policy == 70
+    assert resolve(LOCK, settings=("task.horizon=3",)).algorithm.samples_per_policy == 3
+    assert resolve(LOCK, settings=("task.horizon=3", "draws=iid")).algorithm.samples_per_policy == 3
     assert resolve("low-rank", steps=4000, settings=("task.horizon=2000",)).algorithm.samples_per_policy == 2000
 
 
@@ -234,7 +236,8 @@ def test_an_environment_by_hand_has_the_presets_of_all_tasks():
     config = by_hand("pcmlp-mppi", 1000, ("rounds=4",))
     algorithm = config.algorithm
     assert (config.task_name, config.task.horizon, config.seeds, algorithm.rounds) == ("gym:Cart-v0", 50, (3,), 4)
-    assert algorithm == resolve(CAR, "pcmlp-mppi", settings=("rounds=4",)).algorithm
+    named = resolve(CAR, "pcmlp-mppi", settings=("rounds=4",)).algorithm
+    assert (algorithm.features, algorithm.model, algorithm.planner) == (named.features, named.model, named.planner)
     for how, line in (
         ({"algo": "pcmlp-linear"}, "algo=pcmlp-linear: not made for gym:Cart-v0"),
         ({"steps": 49}, "steps=49: less than one iteration"),

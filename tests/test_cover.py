@@ -11,13 +11,14 @@ from scipy.stats import chisquare
 
 from pcmlp import rollout
 from pcmlp.cover import Cover, Mixture
-from pcmlp.types import MDP, AbstractPolicy, never
+from pcmlp.spaces import Finite
+from pcmlp.types import MDP, Policy, never
 
 HORIZON = 5
 stream = eqx.filter_jit(rollout.stream)
 
 
-class Counting(AbstractPolicy):
+class Counting(Policy):
     """Plays base, base + 1, base + 2, ...: its action shows which policy it is and how long it has been playing."""
 
     base: Int[Array, ""]
@@ -32,7 +33,7 @@ class Counting(AbstractPolicy):
         return self
 
 
-class Noisy(AbstractPolicy):
+class Noisy(Policy):
     scale: Float[Array, ""]
 
     def init(self):
@@ -57,7 +58,8 @@ def no_reward(state, action, next_state):
     return jnp.zeros(())
 
 
-WALK = MDP(start, add, no_reward, never, HORIZON)
+LINE = Finite(1_000), Finite(1_000)  # no policy here asks for its size
+WALK = MDP(start, add, no_reward, never, *LINE, HORIZON)
 BASES = [100, 200, 300]
 
 
@@ -101,7 +103,7 @@ def test_pick_is_uniform_over_what_was_pushed(cover):
 
 def test_mixture_picks_once_an_episode_and_plays_that_member_to_the_end(cover):
     mixture = Mixture(cover)
-    mdp = MDP(lambda key: jnp.array(0), lambda key, s, a: s + 1, no_reward, never, HORIZON)
+    mdp = MDP(lambda key: jnp.array(0), lambda key, s, a: s + 1, no_reward, never, *LINE, HORIZON)
     actions = np.asarray(jax.vmap(lambda k: stream(k, mdp, mixture, HORIZON).action)(jr.split(jr.key(2), 3000)))
     member = actions[:, 0] // 100 - 1
     np.testing.assert_array_equal(actions, 100 * (member[:, None] + 1) + np.arange(HORIZON))
@@ -112,7 +114,7 @@ def test_mixture_picks_anew_where_the_mdp_ends_an_episode(cover):
     def ended(state, action, next_state):
         return next_state == 3
 
-    mdp = MDP(lambda key: jnp.array(0), lambda key, s, a: s + 1, no_reward, ended, HORIZON)
+    mdp = MDP(lambda key: jnp.array(0), lambda key, s, a: s + 1, no_reward, ended, *LINE, HORIZON)
     actions = np.asarray(stream(jr.key(3), mdp, Mixture(cover), 300).action).reshape(100, 3)
     member = actions[:, 0] // 100 - 1
     np.testing.assert_array_equal(actions, 100 * (member[:, None] + 1) + np.arange(3))

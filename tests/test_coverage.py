@@ -9,16 +9,15 @@ import pytest
 from rich.console import Console
 from same_run import assert_same_run
 
-from pcmlp.runs.build import build, build_deep, build_task
-from pcmlp.runs.config import resolve
+from pcmlp.maps import Map
+from pcmlp.runs.config import build, build_problem, resolve
 from pcmlp.runs.coverage import Entered, read_coverage
 from pcmlp.runs.episodes import read, rows_of
 from pcmlp.runs.folder import RunFolder, read_metrics
-from pcmlp.runs.notes import reward_free_note
-from pcmlp.runs.train import train
-from pcmlp.tasks.maps import Map
+from pcmlp.runs.train import reward_free_notes, train
+from pcmlp.settings import ConfigError
 from pcmlp.tasks.point_umaze import at_goal
-from pcmlp.types import ConfigError, never
+from pcmlp.types import never
 
 SEEDS = (3, 8)
 
@@ -68,36 +67,37 @@ def test_a_reward_free_run_says_what_it_explores_for(run):
     assert "reward-free: explores for the bonus alone" in run[1]
     assert "coverage in metrics.csv" in run[1]
     paid, free = (resolve("mountain-car", settings=(f"reward_free={free}",)) for free in ("false", "true"))
-    assert reward_free_note(paid, build_task(paid)) == []
-    task = build_task(free)
-    (line,) = reward_free_note(free, task)
+    problem = build_problem(free.task)
+    assert reward_free_notes(paid.algorithm, problem) == []
+    (line,) = reward_free_notes(free.algorithm, problem)
     assert "coverage" not in line  # there is no map
-    (line,) = reward_free_note(free, dataclasses.replace(task, for_moving=True))
+    (line,) = reward_free_notes(free.algorithm, dataclasses.replace(problem, pays_for_moving=True))
     assert "for the bonus and for the task's own reward, which is for moving alone and stays" in line
 
 
 def test_where_nothing_is_paid_a_goal_is_no_end():
     """The task is judged with its end; a reward for moving alone stays (paper: section 7.3)."""
     paid, free = (resolve("point-umaze", settings=(f"reward_free={free}",)) for free in ("false", "true"))
-    task, algo = build(free)
-    assert algo.world.mdp.terminal is never
-    assert task.world.mdp.terminal is at_goal
-    assert build(paid)[1].world.mdp.terminal is at_goal
-    assert build_deep(free, task)[1].reward_free
-    other = dataclasses.replace(task, for_moving=True, goal_ends=False)
-    algo = build_deep(free, other)[1]
-    assert not algo.reward_free
-    assert algo.world.mdp.terminal is at_goal
+    problem, algorithm = build(free)
+    assert algorithm.explored_world(problem).mdp.terminal is never
+    assert problem.world.mdp.terminal is at_goal
+    same, paid_algorithm = build(paid)
+    assert paid_algorithm.explored_world(same).mdp.terminal is at_goal
+    assert algorithm.reward_free
+    other = dataclasses.replace(problem, pays_for_moving=True, goal_ends=False)
+    algorithm = free.algorithm.bind(other)
+    assert not algorithm.reward_free
+    assert algorithm.explored_world(other).mdp.terminal is at_goal
 
 
 def test_a_task_with_no_map_has_no_coverage(tmp_path):
     folder, held = RunFolder.create(tmp_path / "run", "{}")
     held.close()
     folder.append([{"iteration": 0, "seed": 0, "env_steps": 0, "eval_return_mean": 0.0}])
-    with pytest.raises(ConfigError, match="has no coverage; its task has no map") as refused:
+    with pytest.raises(ConfigError, match="has no coverage, because its task has no map; choose a run of point-umaze or ant-umaze") as refused:
         read_coverage(tmp_path / "run")
     assert "\n" not in str(refused.value)
-    nowhere = Entered(build_task(resolve("mountain-car")).map, 2)
+    nowhere = Entered(build_problem(resolve("mountain-car").task).map, 2)
     nowhere.add([])
     assert nowhere.columns() == {}
 

@@ -5,6 +5,7 @@ Whole, with TRPO and MPPI, it is in test_agent.py.
 
 import dataclasses
 from collections import Counter
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -14,19 +15,23 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float, Int
 
-from pcmlp import deep
-from pcmlp.deep import Deep, better, bounds, imagination, imagined_starts, widened
-from pcmlp.features import DrawRandomNetwork
-from pcmlp.imagine import no_bonus
-from pcmlp.models import DrawNeural, Fitting
-from pcmlp.replay import Replay
-from pcmlp.types import MDP, AbstractPlanner, AbstractPolicy, Box, ConfigError, Transitions, never
+from pcmlp.algorithms import deep
+from pcmlp.algorithms.deep import Deep, imagination, imagined_starts, keep_better
+from pcmlp.bonus import CappedBonus
+from pcmlp.features import RandomNetwork
+from pcmlp.imagine import bounds_around, expand_range, nothing_seen
+from pcmlp.models import Neural
+from pcmlp.replay import Replay, Transitions
+from pcmlp.settings import ConfigError
+from pcmlp.spaces import Box, Finite, Range
+from pcmlp.trees import as_inputs
+from pcmlp.types import MDP, FeatureMap, FittedModel, Planner, Policy, Problem, never
 from pcmlp.world import JaxWorld
 
 SEEDS, ITERATIONS, HORIZON, SAMPLES, ROUNDS, ROOM = 2, 5, 10, 20, 3, 50
 RIDGE, SCALE, SHARE, MARGIN = 0.01, 0.5, 0.3, 0.5
 KEYS = jr.split(jr.key(0), SEEDS)
-STATES, ACTIONS = Box(jnp.array([-3.0]), jnp.array([1.0])), Box.of(1.0, 1)
+STATES, ACTIONS = Box([-3.0], [1.0]), Box.of(1.0, 1)
 TRACES = Counter()
 
 
@@ -46,14 +51,14 @@ def left(state, action, next_state):
     return -next_state[0] + 0.0 * action[0]
 
 
-class CountedDraw(eqx.Module):
-    """Called once in a trace of `start` and once in one of `improve`."""
+class CountedFeatures(FeatureMap):
+    """Features in units of the first samples, drawn once in a trace of `start` and once in one of `improve`."""
 
-    draw: DrawRandomNetwork
+    network: RandomNetwork
 
-    def __call__(self, key, data):
+    def draw(self, key, mdp, samples):
         TRACES["features"] += 1
-        return self.draw(key, data)
+        return self.network.over_samples(key, samples)
 
 
 PROBES = jnp.stack([jnp.linspace(-3.0, 1.0, 12), jnp.linspace(-2.0, 2.0, 12)[np.arange(12) * 5 % 12]], axis=1)
@@ -61,7 +66,7 @@ FAR = jnp.array([[-50.0], [50.0]])
 DRAWN = 200
 
 
-class Notes(AbstractPolicy):
+class Notes(Policy):
     """Random play that asks for too much, with what its planner saw of the MDP."""
 
     reward: Float[Array, " probes"]
@@ -80,7 +85,7 @@ class Notes(AbstractPolicy):
         return self
 
 
-class Spy(AbstractPlanner):
+class Spy(Planner):
     def init(self, key, mdp):
         return Notes(jnp.zeros(12), jnp.zeros((12, 1)), jnp.zeros((2, 1)), jnp.zeros((DRAWN, 1)), jnp.zeros((), int))
 
@@ -92,34 +97,33 @@ class Spy(AbstractPlanner):
         starts = jax.vmap(mdp.initial)(jr.split(key, DRAWN))
         return Notes(reward, next_state, reached, starts, policy.plans + 1), {"kl": jnp.zeros(())}
 
-    def promise(self, key, mdp, policy):
-        return None
 
-
-WORLD = JaxWorld(MDP(initial, move, left, never, HORIZON), STATES, ACTIONS)
-DRAW = CountedDraw(DrawRandomNetwork(STATES, ACTIONS, (16, 16), 1.0, 1.0, bounded=False))  # phi of the first data
+LINE = MDP(initial, move, left, never, STATES, ACTIONS, HORIZON)
+WORLD = JaxWorld(LINE)
 
 
 def spied(**changes):
-    arrays = {"ridge": RIDGE, "bonus_scale": SCALE, "cover_weight": 1.0, "replay_starts": SHARE, "margin": MARGIN}
     inputs = {
-        **{name: jnp.float32(value) for name, value in arrays.items()},
-        "num_iterations": ITERATIONS,
+        "ridge": RIDGE,
+        "bonus_scale": SCALE,
+        "replay_starts": SHARE,
+        "margin": MARGIN,
         "samples_per_policy": SAMPLES,
         "replay_size": ROOM,
         "rounds": ROUNDS,
         "fresh": False,
     }
-    model = DrawNeural(1, 1, (16, 16), Fitting(steps=2, batch=8))
-    return Deep(WORLD, DRAW, model, Spy(), **(inputs | changes))
+    features = CountedFeatures(RandomNetwork(sizes=(16, 16), norm=1.0, action_weight=1.0))
+    model = Neural(sizes=(16, 16), steps=2, batch=8)
+    return Deep(features=features, model=model, planner=Spy(), **(inputs | changes))
 
 
-def learn(algo, iterations=ITERATIONS):
-    """What every iteration gave and how much had been traced by then."""
-    learner = algo.start(KEYS)
+def learn(algo, iterations=ITERATIONS, planned=ITERATIONS):
+    """Return what every iteration gave and how much had been traced by then, in a run of `planned` iterations."""
+    learner = algo.start(KEYS, LINE, planned)
     history = []
     for n in range(1, iterations + 1):
-        iteration = algo.iterate(KEYS, learner, n)
+        iteration = algo.iterate(KEYS, WORLD, learner, n)
         learner = iteration.learner
         history.append((iteration, dict(TRACES)))
     return history
@@ -127,7 +131,7 @@ def learn(algo, iterations=ITERATIONS):
 
 @pytest.fixture(scope="module")
 def first():
-    return spied().start(KEYS)
+    return spied().start(KEYS, LINE, ITERATIONS)
 
 
 @pytest.fixture(scope="module")
@@ -156,16 +160,17 @@ def test_a_stage_is_traced_once():
     after = [traces for _, traces in learn(spied())]
     assert after[0]["features"] > 0
     assert after[-1] == after[0]
-    for changes in ({"bonus_scale": 0.0}, {"cover_weight": 0.0}, {"margin": 9.0}, {"replay_starts": 0.0}):
-        learn(spied(**{name: jnp.float32(value) for name, value in changes.items()}), iterations=2)
-    learn(spied(num_iterations=50), iterations=1)
+    for changes in ({"bonus_scale": 0.0}, {"covariance": False}, {"margin": 9.0}, {"replay_starts": 0.0}):
+        learn(spied(**changes), iterations=2)
+    learn(spied(), iterations=1, planned=50)
     assert dict(TRACES) == after[0]
 
 
 def test_seeds_side_by_side_as_one_after_another(first, run):
     """A GPU does the former, a CPU the latter."""
-    side_by_side = eqx.filter_vmap(deep.improve, in_axes=(0, None, eqx.if_array(0), eqx.if_array(0), None))
-    learner, metrics = eqx.filter_jit(side_by_side)(KEYS, spied().stage(), first, run[0].samples, jnp.array(1))
+    side_by_side = eqx.filter_vmap(deep.improve, in_axes=(0, None, None, eqx.if_array(0), eqx.if_array(0), None))
+    algo = as_inputs(spied())
+    learner, metrics = eqx.filter_jit(side_by_side)(KEYS, algo, LINE, first, run[0].samples, jnp.array(1))
     ours, theirs = (jax.tree.leaves(eqx.filter(x, eqx.is_array)) for x in ((learner, metrics), run[0][:2]))
     for x, y in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5 * max(1.0, float(np.abs(y).max())))
@@ -187,7 +192,7 @@ def test_covariance_is_the_ridge_and_the_moments(run):
         for learner, metrics, samples, _ in run:
             phi = phi_of(learner, samples, seed)
             covariance += phi.T @ phi / SAMPLES
-            np.testing.assert_allclose(learner.covariance[seed], covariance, rtol=1e-4, atol=1e-6)
+            np.testing.assert_allclose(learner.covariance.matrix[seed], covariance, rtol=1e-4, atol=1e-6)
             gain = np.linalg.slogdet(covariance / RIDGE)[1]
             np.testing.assert_allclose(metrics["info_gain"][seed], gain, rtol=1e-3)
 
@@ -211,7 +216,7 @@ def test_bonus_mean_is_what_the_last_plan_was_promised(run):
             squared = np.sum(phi * np.linalg.solve(covariance[seed], phi.T).T, axis=1)
             expected = np.mean(np.minimum(2 * SCALE * np.sqrt(squared), HORIZON))
             np.testing.assert_allclose(metrics["bonus_mean"][seed], expected, rtol=1e-3)
-        covariance = np.asarray(learner.covariance, np.float64)
+        covariance = np.asarray(learner.covariance.matrix, np.float64)
     assert (run[-1].metrics["bonus_mean"] < run[0].metrics["bonus_mean"]).all()
 
 
@@ -233,9 +238,9 @@ def test_a_checkpoint_without_the_replay_is_made_whole_by_what_was_walked(run):
     walked = [steps for iteration in run for steps in iteration.walked]
     learner = run[-1].learner
     assert len(walked) * SAMPLES > ROOM  # rows were written over
-    light = spied().lightened(learner)
+    light = spied().without_replay(learner)
     assert light.replay.data.state.shape[:2] == (SEEDS, 0)
-    assert same(spied().refilled(light, walked), learner)
+    assert same(spied().restore_replay(light, LINE, walked), learner)
 
 
 def test_what_is_learned_from_is_what_was_done(run):
@@ -247,12 +252,16 @@ def test_what_is_learned_from_is_what_was_done(run):
     np.testing.assert_array_equal(replayed[:, SAMPLES : 2 * SAMPLES], np.clip(samples.action, -1, 1))
 
 
+def capped(bonus):
+    return CappedBonus(bonus, SCALE, float(HORIZON))
+
+
 def test_exploring_is_planned_for_reward_and_bonus_and_deploying_for_reward(run):
     for learner, *_ in run:
         for seed in range(SEEDS):
             one = of_seed(learner, seed)
             reward = -np.asarray(PROBES[:, 0])
-            bonus = jax.vmap(one.bonus)(PROBES[:, :1], jnp.clip(PROBES[:, 1:], -1.0, 1.0))
+            bonus = jax.vmap(capped(one.bonus))(PROBES[:, :1], jnp.clip(PROBES[:, 1:], -1.0, 1.0))
             np.testing.assert_allclose(one.policy.reward, reward + bonus, rtol=1e-5, atol=1e-5)
             np.testing.assert_array_equal(one.deploying.reward, reward)
             assert (np.asarray(bonus) > 0).all()
@@ -284,7 +293,7 @@ def test_both_plan_in_the_last_model_within_what_was_seen(run):
         np.testing.assert_allclose(learner.policy.reached[:, 0, 0], least, rtol=1e-6)
         np.testing.assert_allclose(learner.policy.reached[:, 1, 0], most, rtol=1e-6)
         one = of_seed(learner, 0)
-        model = jax.vmap(one.model.mean)(PROBES[:, :1], jnp.clip(PROBES[:, 1:], -1.0, 1.0))
+        model = jax.vmap(partial(one.model, jr.key(0)))(PROBES[:, :1], jnp.clip(PROBES[:, 1:], -1.0, 1.0))
         np.testing.assert_allclose(one.policy.next_state[:, 0], np.clip(model[:, 0], least[0], most[0]), rtol=1e-5)
 
 
@@ -308,16 +317,16 @@ def test_seeds_have_their_own_features_and_models(first, run):
 
 
 def test_covariance_off_stays_the_ridge():
-    history = [iteration for iteration, _ in learn(spied(cover_weight=jnp.float32(0.0)), iterations=3)]
+    history = [iteration for iteration, _ in learn(spied(covariance=False), iterations=3)]
     for learner, metrics, samples, _ in history:
-        np.testing.assert_array_equal(learner.covariance, np.stack([np.float32(RIDGE) * np.eye(16)] * SEEDS))
+        np.testing.assert_array_equal(learner.covariance.matrix, np.stack([np.float32(RIDGE) * np.eye(16)] * SEEDS))
         np.testing.assert_allclose(metrics["info_gain"], 0.0, atol=1e-5)
         norm = [np.linalg.norm(phi_of(learner, samples, seed), axis=1).mean() for seed in range(SEEDS)]
         np.testing.assert_allclose(metrics["bonus_mean"], 2 * SCALE / np.sqrt(RIDGE) * np.array(norm), rtol=1e-4)
 
 
 def test_no_bonus_is_no_difference():
-    for (learner, metrics, *_), _ in learn(spied(bonus_scale=jnp.float32(0.0)), iterations=2):
+    for (learner, metrics, *_), _ in learn(spied(bonus_scale=0.0), iterations=2):
         np.testing.assert_array_equal(learner.policy.reward, learner.deploying.reward)
         np.testing.assert_array_equal(metrics["bonus_mean"], 0.0)
         assert all(np.isfinite(x).all() for x in jax.tree.leaves(eqx.filter((learner, metrics), eqx.is_inexact_array)))
@@ -332,7 +341,7 @@ def test_where_reward_and_novelty_disagree(first):
     reward, next_state = jnp.asarray(-state[..., 0]), jnp.asarray(state + 0.2 * action)
     rows = (jnp.asarray(state), jnp.asarray(action), reward, next_state, no, yes, yes)
     samples = jax.vmap(Transitions)(*rows)
-    learner, _ = deep._improve(KEYS, spied().stage(), first, samples, jnp.array(1))
+    learner, _ = deep._improve(KEYS, as_inputs(spied()), LINE, first, samples, jnp.array(1))
     right = np.asarray(PROBES[:, 0]) > 0.5
     there = (np.asarray(PROBES[:, 0]) > -1.4) & (np.asarray(PROBES[:, 0]) < -0.6)
     assert right.any()
@@ -350,18 +359,17 @@ def test_exploring_reward_free_ignores_the_reward(run):
     row = jnp.array([-0.5]), jnp.array([5.0]), jnp.array([-0.4])
     for free, paid in ((True, 0.0), (False, 0.4)):
         algo = spied(reward_free=free)
-        exploring, deploying = (
-            imagination(algo, one.model, b, one.seen, jnp.zeros((1, 1))).reward(*row) for b in (one.bonus, no_bonus)
-        )
-        assert float(exploring) == pytest.approx(paid + float(one.bonus(row[0], jnp.array([1.0]))), rel=1e-5)
+        imagined = partial(imagination, algo, LINE, one.bonus, one.seen, jnp.zeros((1, 1)), one.model)
+        exploring, deploying = (imagined(jnp.array(explores)).reward(*row) for explores in (True, False))
+        assert float(exploring) == pytest.approx(paid + float(capped(one.bonus)(row[0], jnp.array([1.0]))), rel=1e-5)
         assert float(deploying) == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_all_or_no_imagined_episodes_begin_at_the_replay(share):
     rows = Transitions(*[jnp.full((3, 1), 0.7)] * 2, jnp.zeros(3), jnp.zeros((3, 1)), *[jnp.ones(3, bool)] * 3)
-    replay = Replay.like(rows, 8).add(rows)  # and five rows that were never written
-    starts = eqx.filter_jit(imagined_starts)(jr.key(0), spied(replay_starts=jnp.float32(share)), replay)
+    replay = Replay.empty(rows, 8).add(rows)  # and five rows that were never written
+    starts = eqx.filter_jit(imagined_starts)(jr.key(0), spied(replay_starts=share), LINE, replay)
     if share:
         np.testing.assert_array_equal(starts, np.float32(0.7))
     else:
@@ -370,44 +378,49 @@ def test_all_or_no_imagined_episodes_begin_at_the_replay(share):
 
 
 def test_bounds_are_what_is_possible_and_what_was_seen_with_a_margin():
-    states = Box(jnp.array([-1.0, -jnp.inf, 0.0]), jnp.array([1.0, jnp.inf, jnp.inf]))
-    seen = Box(jnp.array([-0.5, -3.0, 1.0]), jnp.array([0.0, 5.0, 2.0]))
-    allowed = bounds(states, seen, 2.0)
+    states = Box([-1.0, -np.inf, 0.0], [1.0, np.inf, np.inf])
+    seen = Range(jnp.array([-0.5, -3.0, 1.0]), jnp.array([0.0, 5.0, 2.0]))
+    allowed = bounds_around(states, seen, 2.0, True)
     np.testing.assert_array_equal(allowed.low, [-1, -19, 0])
     np.testing.assert_array_equal(allowed.high, [1, 21, 4])
-    exact = bounds(states, seen, 0.0)
+    exact = bounds_around(states, seen, 0.0, True)
     np.testing.assert_array_equal([exact.low, exact.high], [seen.low, seen.high])
     for margin in (0.0, 1.0):  # before anything was seen, all that is possible
-        first = bounds(states, states, margin)
-        np.testing.assert_array_equal([first.low, first.high], [states.low, states.high])
+        for nothing in (nothing_seen(states), Range(states.low, states.high)):
+            first = bounds_around(states, nothing, margin, True)
+            np.testing.assert_array_equal([first.low, first.high], [states.low, states.high])
 
 
-@pytest.mark.parametrize("bounded", [0.0, 1.0])
-def test_bounds_can_be_switched_off(run, bounded):
-    def run_away(key, state, action):
+class RunAway(FittedModel):
+    """A model whose states leave every range."""
+
+    def __call__(self, key, state, action):
         return 100.0 * state
 
-    seen = of_seed(run[-1].learner.seen, 0)
-    mdp = imagination(spied(bounded=jnp.float32(bounded)), run_away, no_bonus, seen, jnp.zeros((1, 1)))
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_bounds_can_be_switched_off(run, bounded):
+    one = of_seed(run[-1].learner, 0)
+    algo, starts = spied(bounded=bounded), jnp.zeros((1, 1))
+    mdp = imagination(algo, LINE, one.bonus, one.seen, starts, RunAway(), jnp.array(False))
     reached = float(mdp.transition(jr.key(0), jnp.array([-1.0]), jnp.zeros(1))[0])
     assert reached >= -3.0 if bounded else reached == -100.0
 
 
 def test_seen_counts_both_ends_of_a_step_and_no_padding():
-    nowhere = Box(jnp.full(1, jnp.inf), jnp.full(1, -jnp.inf))
+    nowhere = Range(jnp.full(1, jnp.inf), jnp.full(1, -jnp.inf))
     state, after = jnp.array([[0.0], [1.0], [50.0]]), jnp.array([[-2.0], [0.5], [-50.0]])
     no = jnp.zeros(3, bool)
     rows = Transitions(state, state, jnp.zeros(3), after, no, no, jnp.array([True, True, False]))
-    seen = widened(nowhere, rows)
+    seen = expand_range(nowhere, rows)
     np.testing.assert_array_equal([seen.low, seen.high], [[-2], [1]])
-    more = widened(seen, eqx.tree_at(lambda t: t.valid, rows, no))
+    more = expand_range(seen, eqx.tree_at(lambda t: t.valid, rows, no))
     np.testing.assert_array_equal([more.low, more.high], [[-2], [1]])
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("num_iterations", 0),
         ("samples_per_policy", 0),
         ("replay_size", 0),
         ("rounds", 0),
@@ -415,7 +428,6 @@ def test_seen_counts_both_ends_of_a_step_and_no_padding():
         ("ridge", float("nan")),
         ("bonus_scale", -1.0),
         ("bonus_scale", float("inf")),
-        ("cover_weight", -1.0),
         ("replay_starts", 1.5),
         ("margin", -0.5),
     ],
@@ -426,12 +438,13 @@ def test_bad_inputs_of_the_algorithm(name, value):
     assert "\n" not in str(refused.value)
 
 
-def test_a_longer_run_is_the_same_stage():
-    short, long = spied().stage(), spied(num_iterations=99, samples_per_policy=500).stage()
-    assert dataclasses.replace(short) == dataclasses.replace(long)
+def test_integers_as_states_are_refused():
+    finite = Problem(JaxWorld(dataclasses.replace(LINE, states=Finite(3))))
+    with pytest.raises(ConfigError, match="vectors; use pcmlp-linear"):
+        spied().bind(finite)
 
 
-class Steady(AbstractPolicy):
+class Steady(Policy):
     action: Float[Array, "1"]
 
     def init(self):
@@ -447,7 +460,7 @@ class Steady(AbstractPolicy):
 @pytest.mark.parametrize("new", [-1.0, 1.0])
 def test_of_two_policies_the_better_imagined_is_deployed(new):
     """Left pays. It is judged from the world's own starts: those of the imagination would give no number."""
-    imagined = MDP(lambda key: jnp.full(1, jnp.nan), move, left, never, HORIZON)
-    best = better(jr.key(0), spied(), imagined, Steady(jnp.array([new])), Steady(jnp.array([-new])))
+    imagined = dataclasses.replace(LINE, initial=lambda key: jnp.full(1, jnp.nan))
+    best = keep_better(jr.key(0), LINE, imagined, Steady(jnp.array([new])), Steady(jnp.array([-new])))
     assert isinstance(best, Steady)
     np.testing.assert_array_equal(best.action, [-1.0])

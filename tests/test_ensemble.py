@@ -5,12 +5,18 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from spaces_only import spaces_only
 
-from pcmlp.models.ensemble import Ensemble
-from pcmlp.models.neural import Fitting
-from pcmlp.types import ConfigError, Transitions
+from pcmlp.algorithms.deep import Deep
+from pcmlp.models import Neural
+from pcmlp.parts import NAMES
+from pcmlp.replay import Replay, Transitions
+from pcmlp.settings import ConfigError, overlay
+from pcmlp.spaces import Box
 
-MEMBERS, STEPS = 4, 200
+MEMBERS = 4
+MODEL = Neural(sizes=(32, 32), members=MEMBERS, steps=200, unroll=1, batch=64)
+MDP = spaces_only(Box.of(1.0, 1), Box.of(1.0, 1))
 
 
 def wave(n=300, seed=0):
@@ -30,12 +36,17 @@ TRACES = []
 @jax.jit
 def fit(model, key, data):
     TRACES.append(1)
-    return model.fit(key, data)
+    return MODEL.train(key, MDP, model, Replay(data, jnp.zeros((), int)))
 
 
 @jax.jit
-def means(model, state, action):
-    return jax.vmap(model.means)(state, action)
+def predictions(model, states, actions):
+    """Return what each member predicts, [rows, members, 1]."""
+
+    def of_all(state, action):
+        return jax.vmap(lambda member: member(jr.key(0), state, action))(model.members)
+
+    return jax.vmap(of_all)(states, actions)
 
 
 @jax.jit
@@ -45,8 +56,7 @@ def disagreement(model, state, action):
 
 @pytest.fixture(scope="module")
 def untrained():
-    fitting = Fitting(steps=STEPS, unroll=1, batch=64)
-    return jax.jit(lambda k: Ensemble.of(k, MEMBERS, 1, 1, sizes=(32, 32), fitting=fitting))(jr.key(0))
+    return jax.jit(lambda key: MODEL.init(key, MDP))(jr.key(0))
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +80,8 @@ def test_it_learns(untrained, fitted):
     """The mean error falls at least 5-fold."""
 
     def error(model):
-        return np.mean(np.abs(np.asarray(means(model, DATA.state, DATA.action)) - np.asarray(DATA.next_state)[:, None]))
+        predicted = np.asarray(predictions(model, DATA.state, DATA.action))
+        return np.mean(np.abs(predicted - np.asarray(DATA.next_state)[:, None]))
 
     assert error(fitted[0]) < error(untrained) / 5
 
@@ -78,8 +89,8 @@ def test_it_learns(untrained, fitted):
 def test_a_call_is_one_of_the_members(fitted):
     model, _ = fitted
     state, action = jnp.array([0.3]), jnp.array([-0.2])
-    each = np.asarray(means(model, state[None], action[None]))[0]
-    one = jax.jit(lambda m: m.mean(state, action))
+    each = np.asarray(predictions(model, state[None], action[None]))[0]
+    one = jax.jit(lambda m: m(jr.key(0), state, action))
     np.testing.assert_allclose(each, [one(model.member(i)) for i in range(MEMBERS)], atol=1e-6)
     calls = np.asarray(jax.jit(jax.vmap(lambda k: model(k, state, action)))(jr.split(jr.key(0), 400)))
     which = np.argmin(np.abs(calls - each.T), axis=1)
@@ -110,5 +121,5 @@ def test_fitting_again_is_the_same_trace(fitted):
 
 
 def test_no_members_are_refused():
-    with pytest.raises(ConfigError, match="model.members=0"):
-        Ensemble.of(jr.key(0), 0, 1, 1)
+    with pytest.raises(ConfigError, match=r"^model\.members=0: give 1 or more$"):
+        overlay(Deep(), {"model.members": "0"}, NAMES)

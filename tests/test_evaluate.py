@@ -11,22 +11,23 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from pcmlp.baselines.random import UniformPolicy
 from pcmlp.cli import main
+from pcmlp.planners import UniformPolicy
 from pcmlp.report.films import SCENES, Episode, check_filmed, frames, write_video
 from pcmlp.runs.config import resolve
-from pcmlp.runs.evaluate import Judge, evaluate_run, filmed_episode, scores
+from pcmlp.runs.evaluate import Evaluator, evaluate_run, film_episode, scores
 from pcmlp.runs.folder import read_metrics
 from pcmlp.runs.policy import SavedRun, load_run
-from pcmlp.tasks import Acrobot, MountainCar, Pendulum, PointUMaze
-from pcmlp.tasks.mujoco import ROBOTS
+from pcmlp.settings import ConfigError
+from pcmlp.tasks import TASKS, PointUMaze
 from pcmlp.tasks.mujoco.hand import EggInHand
+from pcmlp.tasks.mujoco.robot import RobotTask
 from pcmlp.tasks.mujoco.simulator import Simulator
-from pcmlp.types import Box, ConfigError
+from pcmlp.types import Policy
 
 # the configuration of tests/test_cli.py, so that it is compiled once
 TRAIN = "train combination-lock --seeds 0 7 --steps 60 --set task.horizon=3 task.actions=2 eval_episodes=4"
-DRAWN = {"mountain-car": MountainCar, "acrobot": Acrobot, "pendulum": Pendulum, "point-umaze": PointUMaze}
+ROBOTS = {name: task.robot for name, task in TASKS.items() if issubclass(task, RobotTask)}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -83,11 +84,26 @@ def test_a_run_that_has_no_policy_yet(run, tmp_path, capsys):
     assert "not a run folder" in capsys.readouterr().err
     (tmp_path / "config.json").write_text((run / "config.json").read_text())
     assert main(["eval", str(tmp_path)]) == 2
-    assert "--resume" in capsys.readouterr().err
+    assert "policy.safetensors: No such file or directory; end the run first, by --resume" in capsys.readouterr().err
     (tmp_path / "policy").mkdir()
     (tmp_path / "policy" / "policy.safetensors").write_bytes(b"\0" * 20)
     assert main(["eval", str(tmp_path)]) == 2
-    assert "policy.json: No such file or directory; end the run first" in capsys.readouterr().err
+    assert "policy.safetensors: truncated or edited; train it again, or --resume" in capsys.readouterr().err
+
+
+class Constant(Policy):
+    """The same action at every step."""
+
+    action: jax.Array
+
+    def init(self):
+        return None
+
+    def __call__(self, key, carry, state):
+        return carry, self.action
+
+    def deterministic(self):
+        return self
 
 
 def test_nothing_is_evaluated_twice():
@@ -95,11 +111,11 @@ def test_nothing_is_evaluated_twice():
         def evaluate(self, keys, policies, episodes):
             return jnp.zeros((2, episodes))
 
-    judge = Judge.__new__(Judge)  # a world that only counts is none for the type checker
-    judge.__dict__.update(world=World(), keys=None, episodes=3, judged_episodes=0, _judged=None)
-    for bound, count in ((1.0, 1), (1.0, 1), (2.0, 2), (1.0, 3)):
-        assert judge.returns(UniformPolicy(Box.of(bound, 2))).shape == (2, 3)
-        assert judge.judged_episodes == 3 * count
+    evaluator = Evaluator.__new__(Evaluator)  # a world that only counts is none for the type checker
+    evaluator.__dict__.update(world=World(), keys=None, episodes=3, evaluated_episodes=0, _last=None)
+    for action, count in ((1.0, 1), (1.0, 1), (2.0, 2), (1.0, 3)):
+        assert evaluator.returns(Constant(jnp.full((2, 1), action))).shape == (2, 3)
+        assert evaluator.evaluated_episodes == 3 * count
 
 
 def test_scores():
@@ -114,7 +130,7 @@ def seen(task):
     elif task in ROBOTS:
         simulator = Simulator(ROBOTS[task])
     else:
-        space = DRAWN[task]().build().world.states
+        space = TASKS[task]().build().world.mdp.states
         return np.stack([space.sample(key) for key in jr.split(jr.key(0), 4)])
     first, action = simulator.reset(seed=0)[0], simulator.action_space.high
     return np.stack([first, *(simulator.step(action)[0] for _ in range(3))])
@@ -168,11 +184,10 @@ def test_a_missing_encoder_is_named(monkeypatch):
 
 def film(begin, tmp_path):
     """Five steps of uniform play in the maze."""
-    task = PointUMaze(horizon=5).build()
-    begun = eqx.tree_at(lambda t: t.world.mdp.initial, task, lambda key: jnp.array(begin))
-    of_seeds = jax.tree.map(lambda x: jnp.stack([x, x]), UniformPolicy(task.world.actions))
+    problem = PointUMaze(horizon=5).build()
+    begun = eqx.tree_at(lambda p: p.world.mdp.initial, problem, lambda key: jnp.array(begin))
     config = resolve("combination-lock", seeds=(3, 4))
-    return Episode(*filmed_episode(SavedRun(tmp_path, config, begun, of_seeds)))
+    return Episode(*film_episode(SavedRun(tmp_path, config, begun, UniformPolicy(problem.world.mdp.actions))))
 
 
 def test_an_episode_is_filmed_to_its_end(tmp_path):

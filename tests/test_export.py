@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
-from pcmlp.baselines.random import UniformPlanner
 from pcmlp.cli import main
-from pcmlp.runs.build import build_task
-from pcmlp.runs.config import resolve, to_json
+from pcmlp.planners import UniformPolicy
+from pcmlp.replay import Transitions
+from pcmlp.runs.config import build_problem, resolve, to_json
 from pcmlp.runs.episodes import EpisodeLog, log_path, read
-from pcmlp.types import Transitions
 
 NAME = "pcmlp/test-v0"
 # the configuration of tests/test_cli.py
@@ -52,13 +51,12 @@ def begin(run, task="mountain-car", settings=("task.horizon=4",)):
 
 def walk(run, config):
     """Two iterations of uniform play."""
-    world = build_task(config).world
-    uniform = UniformPlanner(world.actions).init(jr.key(0), world.mdp)
-    of_seeds = jax.tree.map(lambda x: jnp.stack([x, x]), uniform)
+    world = build_problem(config.task).world
+    uniform = UniformPolicy(world.mdp.actions)
     with EpisodeLog(run / "episodes") as log:
         for n in (1, 2):
             keys = jnp.stack([jr.fold_in(jr.key(seed), n) for seed in SEEDS])
-            log.append(n, SEEDS, world.collect(keys, of_seeds, 2 * world.mdp.horizon)[1])
+            log.append(n, SEEDS, world.collect(keys, uniform, 2 * world.mdp.horizon)[1])
     return world
 
 
@@ -171,7 +169,7 @@ def test_a_dataset_is_never_written_over(lock, datasets, capsys):
     export(lock)
     before = {file: file.read_bytes() for file in datasets.rglob("*") if file.is_file()}
     capsys.readouterr()
-    assert "exists and is not written over; give another name or version" in refused(lock, capsys)
+    assert "exists and is not overwritten; give another name or version" in refused(lock, capsys)
     assert {file: file.read_bytes() for file in datasets.rglob("*") if file.is_file()} == before
     assert export(lock, "pcmlp/test-v1").total_episodes == 40
 

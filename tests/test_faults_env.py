@@ -24,10 +24,11 @@ from pcmlp.runs import checkpoint
 from pcmlp.runs.config import resolve
 from pcmlp.runs.folder import read_metrics, read_summary
 from pcmlp.runs.train import train
+from pcmlp.settings import ConfigError
 from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.tasks.host.environments import Environments
 from pcmlp.tasks.host.faults import Faults, ObservationCheck
-from pcmlp.types import AbstractPolicy, ConfigError, EnvironmentFault, Task
+from pcmlp.types import EnvironmentFault, Policy, Problem
 from pcmlp.workers import Copies, Workers
 
 HORIZON = 8
@@ -36,7 +37,7 @@ KEYS = jr.split(jr.key(0), 1)
 gymnasium.register("pcmlp-test/Faulty-v0", FaultyEnv, max_episode_steps=100)
 
 
-class Noisy(AbstractPolicy):
+class Noisy(Policy):
     """Uniform actions, or half of what it saw last."""
 
     noise: jax.Array
@@ -586,7 +587,7 @@ def test_a_world_that_is_forgotten_ends_its_workers(tmp_path):
 
 
 def train_on(world, out, monkeypatch, settings):
-    monkeypatch.setattr("pcmlp.runs.build.gymnasium_classic.build", lambda *_: Task(world))
+    monkeypatch.setattr("pcmlp.tasks.gymnasium_classic.on_gymnasium", lambda *_: Problem(world))
     settings = (*settings, "task.simulator=gymnasium", f"task.horizon={HORIZON}", "eval_episodes=2")
     config = resolve("mountain-car", "pcmlp", (0,), 96, settings)
     console = Console(file=io.StringIO(), width=300)

@@ -9,6 +9,7 @@ import pytest
 from jaxtyping import Array, Shaped
 
 from pcmlp import finite
+from pcmlp.spaces import Finite
 from pcmlp.tasks.finite import TabularTransition, start_at_zero
 from pcmlp.types import MDP
 
@@ -33,6 +34,8 @@ def random_mdp(seed, ending):
         TabularTransition(jnp.asarray(p, jnp.float32)),
         Lookup(jnp.asarray(reward, jnp.float32)),
         Lookup(jnp.asarray(end)),
+        Finite(S),
+        Finite(A),
         H,
     )
     return mdp, (p, reward, end), policy

@@ -10,13 +10,16 @@ import jaxtyping
 import numpy as np
 import pytest
 
-from pcmlp import framework
-from pcmlp.features import OneHot
-from pcmlp.framework import PCMLP, example_row, learn, start
+from pcmlp.algorithms import framework
+from pcmlp.algorithms.framework import PCMLP, learn
+from pcmlp.features import OneHot, OneHotFeatures
 from pcmlp.models import Tabular
-from pcmlp.planners.value_iteration import ValueIteration
+from pcmlp.replay import Transitions
+from pcmlp.settings import ConfigError, check_value, settings_of
+from pcmlp.spaces import Box, Finite
 from pcmlp.tasks.finite import CombinationLock, LowRank, TabularTransition, start_at_zero
-from pcmlp.types import MDP, Box, ConfigError, Finite, never
+from pcmlp.trees import as_inputs
+from pcmlp.types import MDP, Problem, never
 from pcmlp.world import JaxWorld
 
 HORIZON, ACTIONS, SEEDS, ITERATIONS = 6, 3, 3, 50
@@ -39,22 +42,23 @@ class CountedReward(eqx.Module):
         return self.reward(state, action, next_state)
 
 
+COUNTED = eqx.tree_at(lambda p: p.world.mdp.reward, LOCK, CountedReward(LOCK.world.mdp.reward))
+
+
 def lock_algo(**changes):
-    world = eqx.tree_at(lambda w: w.mdp.reward, LOCK.world, CountedReward(LOCK.world.mdp.reward))
-    inputs = {
-        "num_iterations": ITERATIONS,
-        "samples_per_policy": 2 * HORIZON,
-        "ridge": RIDGE,
-        "bonus_scale": SCALE,
-    }
-    return PCMLP(world, counted_features, LOCK.model, ValueIteration(), **(inputs | changes))
+    inputs = {"samples_per_policy": 2 * HORIZON, "ridge": RIDGE, "bonus_scale": SCALE}
+    return PCMLP(features=counted_features, **(inputs | changes))
+
+
+def learn_lock(keys, num_iterations=ITERATIONS, **changes):
+    return learn(keys, lock_algo(**changes), COUNTED, num_iterations)
 
 
 @pytest.fixture(scope="module")
 def run():
     """(learner, metrics, samples) after every iteration, and how often anything had been traced by then."""
     history = []
-    for result in learn(KEYS, lock_algo()):
+    for result in learn_lock(KEYS):
         history.append((*result, dict(TRACES)))
     return history
 
@@ -75,10 +79,10 @@ def test_fifty_iterations_are_traced_once(run):
 @pytest.mark.parametrize("task", [LOCK, LowRank(members=3, horizon=2).build()], ids=["lock", "low-rank"])
 def test_a_stage_returns_what_it_was_given(task):
     """Shapes and types (weak ones too) stay, or the second iteration would compile again."""
-    algo = PCMLP(task.world, task.features, task.model, ValueIteration(), num_iterations=3, samples_per_policy=6)
-    before = eqx.filter_eval_shape(start, KEYS, algo)
-    samples = eqx.filter_eval_shape(lambda k, p: algo.world.collect(k, p, 6)[0], KEYS, before.policy)
-    after, _ = eqx.filter_eval_shape(framework._improve, KEYS, algo, before, samples, samples, jnp.array(1))
+    algo, mdp = as_inputs(PCMLP(samples_per_policy=6).bind(task)), task.world.mdp
+    before = eqx.filter_eval_shape(framework._start, KEYS, algo, mdp, 3)
+    samples = eqx.filter_eval_shape(lambda k, p: task.world.collect(k, p, 6)[0], KEYS, before.policy)
+    after, _ = eqx.filter_eval_shape(framework._improve, KEYS, algo, mdp, before, samples, samples, jnp.array(1))
 
     def kinds(learner):
         leaves, structure = jax.tree.flatten(learner)
@@ -94,7 +98,7 @@ def test_covariance_is_the_sum_of_second_moments(run):
             phi = np.eye(8 * ACTIONS)[pairs(samples, seed)]
             assert phi.shape[0] == 2 * HORIZON
             covariance[seed] += phi.T @ phi / phi.shape[0]
-        np.testing.assert_allclose(learner.covariance, covariance, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(learner.covariance.matrix, covariance, rtol=1e-5, atol=1e-6)
         gain = np.linalg.slogdet(covariance / RIDGE)[1]
         np.testing.assert_allclose(metrics["info_gain"], gain, rtol=1e-4)
 
@@ -106,7 +110,7 @@ def test_bonus_mean_is_what_the_last_plan_was_promised(run):
         for seed in range(SEEDS):
             bonus = np.minimum(2 * SCALE / np.sqrt(diagonal[seed]), HORIZON)
             np.testing.assert_allclose(metrics["bonus_mean"][seed], bonus[pairs(samples, seed)].mean(), rtol=1e-4)
-        diagonal = np.asarray(jax.vmap(jnp.diag)(learner.covariance))
+        diagonal = np.asarray(jax.vmap(jnp.diag)(learner.covariance.matrix))
     assert metrics["bonus_mean"].max() < run[0][1]["bonus_mean"].min()
 
 
@@ -122,7 +126,7 @@ def test_model_is_fitted_to_all_samples_so_far(run):
 
 
 def test_every_plan_joins_the_cover_and_is_played_next(run):
-    before = start(KEYS, lock_algo())
+    before = lock_algo().bind(COUNTED).start(KEYS, COUNTED.world.mdp, ITERATIONS)
     np.testing.assert_array_equal(before.cover.size, np.ones(SEEDS))
     for n, (learner, _, _, _) in enumerate(run[:5], 1):
         np.testing.assert_array_equal(learner.cover.size, np.full(SEEDS, n + 1))
@@ -150,15 +154,15 @@ def test_best_is_the_argmax_of_sample_returns(run):
 
 
 def test_seeds_together_as_alone(run):
-    alone = learn(KEYS[1:2], lock_algo())
+    alone = learn_lock(KEYS[1:2])
     for n, (learner, metrics, samples) in zip(range(8), alone, strict=False):
         together, metrics_together, samples_together, _ = run[n]
         np.testing.assert_array_equal(samples.state[0], samples_together.state[1])
         np.testing.assert_array_equal(samples.action[0], samples_together.action[1])
         np.testing.assert_array_equal(learner.env_steps[0], together.env_steps[1])
         np.testing.assert_array_equal(learner.policy.action[0], together.policy.action[1])
-        np.testing.assert_allclose(learner.covariance[0], together.covariance[1], rtol=1e-5)
-        np.testing.assert_allclose(learner.bonus.whitener[0], together.bonus.whitener[1], rtol=1e-5)
+        np.testing.assert_allclose(learner.covariance.matrix[0], together.covariance.matrix[1], rtol=1e-5)
+        np.testing.assert_allclose(learner.bonus.bonus.whitener[0], together.bonus.bonus.whitener[1], rtol=1e-5)
         for name in metrics:
             np.testing.assert_allclose(metrics[name][0], metrics_together[name][1], rtol=1e-5)
     assert n == 7
@@ -180,16 +184,15 @@ def test_lock_is_opened_by_the_bonus_and_not_without(run):
     returns = LOCK.world.evaluate(KEYS, run[39][0].deployed(), 2)
     np.testing.assert_array_equal(returns, np.ones((SEEDS, 2)))
 
-    without = learn(KEYS, lock_algo(num_iterations=40, bonus_scale=0.0))
+    without = learn_lock(KEYS, 40, bonus_scale=0.0)
     metrics = [metrics for _, metrics, _ in without]
     assert solved([np.asarray(m["sample_return"]) for m in metrics]) == [None] * SEEDS
     assert all((np.asarray(m["bonus_mean"]) == 0).all() for m in metrics)
 
 
 def test_covariance_off_stays_the_ridge():
-    algo = lock_algo(num_iterations=3, covariance="off")
-    for learner, metrics, _ in learn(KEYS[:1], algo):
-        np.testing.assert_allclose(learner.covariance[0], RIDGE * np.eye(8 * ACTIONS), rtol=1e-6)
+    for learner, metrics, _ in learn_lock(KEYS[:1], 3, covariance=False):
+        np.testing.assert_allclose(learner.covariance.matrix[0], RIDGE * np.eye(8 * ACTIONS), rtol=1e-6)
         np.testing.assert_allclose(metrics["bonus_mean"], 2 * SCALE / np.sqrt(RIDGE), rtol=1e-5)
         np.testing.assert_allclose(metrics["info_gain"], 0.0, atol=1e-5)
 
@@ -203,20 +206,23 @@ def action_pays(state, action, next_state):
     return action.astype(jnp.float32)
 
 
-def clock_algo(**inputs):
-    """The state is the time, so a drawn row tells how many steps it took to get there."""
+def clock_problem():
+    """Return a problem whose state is the time, so that a drawn row tells how many steps it took to get there."""
     table = np.zeros((CLOCK + 1, 2, CLOCK + 1), np.float32)
     table[np.arange(CLOCK + 1), :, np.minimum(np.arange(CLOCK + 1) + 1, CLOCK)] = 1
-    mdp = MDP(start_at_zero, TabularTransition(jnp.asarray(table)), action_pays, never, CLOCK)
-    world = JaxWorld(mdp, Finite(CLOCK + 1), Finite(2))
-    return PCMLP(world, OneHot(CLOCK + 1, 2), Tabular.of(CLOCK + 1, 2), ValueIteration(), num_iterations=4, **inputs)
+    transition = TabularTransition(jnp.asarray(table))
+    return Problem(JaxWorld(MDP(start_at_zero, transition, action_pays, never, Finite(CLOCK + 1), Finite(2), CLOCK)))
+
+
+def clock_algo(**inputs):
+    return PCMLP(features=OneHot(), model=Tabular(), ridge=1.0, bonus_scale=1.0, **inputs)
 
 
 def test_iid_draws_and_fresh_fit_samples():
     K, M = 8, 11
     algo = clock_algo(samples_per_policy=K, draws="iid", fit_samples=M)
     steps, drawn, diagonal = 0, set(), np.ones(2 * (CLOCK + 1))
-    for learner, metrics, samples in learn(KEYS[:1], algo):
+    for learner, metrics, samples in learn(KEYS[:1], algo, clock_problem(), 4):
         assert samples.state.shape == (1, K)
         rows = jax.tree.map(lambda x: np.asarray(x[0]), learner.replay.data)
         assert rows.state.shape == (M,)
@@ -228,7 +234,7 @@ def test_iid_draws_and_fresh_fit_samples():
         steps += np.sum(samples.state[0] + 1) + np.sum(rows.state + 1)
         assert int(learner.env_steps[0]) == steps
         np.add.at(diagonal, np.asarray(samples.state[0]) * 2 + np.asarray(samples.action[0]), 1 / K)
-        np.testing.assert_allclose(jnp.diag(learner.covariance[0]), diagonal, rtol=1e-5)
+        np.testing.assert_allclose(jnp.diag(learner.covariance.matrix[0]), diagonal, rtol=1e-5)
         value = CLOCK * np.mean(samples.reward[0])  # H times the mean reward of a draw from d_pi
         np.testing.assert_allclose(metrics["sample_return"][0], value, rtol=1e-5)
     assert len(drawn) == 4
@@ -236,16 +242,17 @@ def test_iid_draws_and_fresh_fit_samples():
 
 def test_fit_samples_of_whole_episodes():
     """M is rounded up to whole episodes, all of which are fitted to: cutting them would favour late steps."""
-    algo = clock_algo(samples_per_policy=CLOCK, fit_samples=CLOCK + 1)
-    learner = eqx.filter_eval_shape(start, KEYS, algo)
-    rows, _ = eqx.filter_eval_shape(lambda k, p: algo.world.collect(k, p, CLOCK + 1), KEYS, learner.policy)
+    problem = clock_problem()
+    algo = clock_algo(samples_per_policy=CLOCK, fit_samples=CLOCK + 1).bind(problem)
+    learner = eqx.filter_eval_shape(lambda k: algo.start(k, problem.world.mdp, 4), KEYS)
+    rows, _ = eqx.filter_eval_shape(lambda k, p: problem.world.collect(k, p, CLOCK + 1), KEYS, learner.policy)
     assert learner.replay.data.state.shape == rows.state.shape == (SEEDS, 2 * CLOCK)
 
 
 def test_an_example_is_finite_where_a_space_has_no_bounds():
     most = float(np.finfo(np.float32).max)
     states = Box(jnp.array([-jnp.inf, 0.0, -most, 2.0]), jnp.array([jnp.inf, jnp.inf, most, 3.0]))
-    row = example_row(JaxWorld(LOCK.world.mdp, states, Finite(2)))
+    row = Transitions.example(states, Finite(2))
     assert row.state.shape == (1, 4)
     assert np.isfinite(row.state).all()
     assert 2 <= float(row.state[0, 3]) <= 3
@@ -267,18 +274,20 @@ def test_an_example_is_finite_where_a_space_has_no_bounds():
     ],
 )
 def test_bad_inputs_of_the_algorithm(settings, line):
-    good = {"num_iterations": 1, "samples_per_policy": 6}
-    with pytest.raises((ConfigError, jaxtyping.TypeCheckError), match=f"{line}: give|{line}: the|covariance|draws"):
-        PCMLP(LOCK.world, LOCK.features, LOCK.model, ValueIteration(), **{**good, **settings})
+    with pytest.raises((ConfigError, jaxtyping.TypeCheckError), match=f"{line}: give|covariance|draws"):
+        PCMLP(**settings)
+    ((name, value),) = settings.items()
+    field = next(field for field in settings_of(PCMLP) if field.name == name)
+    with pytest.raises(ConfigError, match=f"{line}: give"):  # also where the types of inputs are not checked
+        check_value(field, value)
 
 
 def test_features_of_another_size_or_norm_are_refused():
-    good = {"num_iterations": 1, "samples_per_policy": 6}
     with pytest.raises(ConfigError, match="do not take"):
-        PCMLP(LOCK.world, OneHot(3, 2), LOCK.model, ValueIteration(), **good)
+        PCMLP(features=OneHotFeatures(3, 2)).bind(LOCK)
 
     def long(state, action):
         return 7.0 * LOCK.features(state, action)
 
     with pytest.raises(ConfigError, match="norm 7"):
-        PCMLP(LOCK.world, long, LOCK.model, ValueIteration(), **good)
+        PCMLP(features=long).bind(LOCK)

@@ -1,5 +1,7 @@
 """A search that a policy guides chooses among what that would do, and makes nothing up."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,10 +10,11 @@ import numpy as np
 
 from pcmlp.planners import GuidedPolicy
 from pcmlp.rollout import episode_return
-from pcmlp.types import MDP, AbstractPolicy, never
+from pcmlp.spaces import Box
+from pcmlp.types import MDP, Policy, never
 
 
-class LeftOrRight(AbstractPolicy):
+class LeftOrRight(Policy):
     """Half a step, either way, and never a whole one."""
 
     def init(self):
@@ -29,7 +32,8 @@ def to_the_right(state, action, next_state):
 
 
 def line(reward=to_the_right, terminal=never):
-    return MDP(lambda key: jnp.zeros(1), lambda key, state, action: state + action, reward, terminal, 20)
+    spaces = Box.of(np.inf, 1), Box.of(1.0, 1)
+    return MDP(lambda key: jnp.zeros(1), lambda key, state, action: state + action, reward, terminal, *spaces, 20)
 
 
 @eqx.filter_jit
@@ -71,9 +75,7 @@ def test_the_noise_of_the_model_is_the_same_for_all_plans():
     def noisy(key, state, action):
         return state + action + 5.0 * jr.normal(key, state.shape)
 
-    quiet = line()
-    mdp = MDP(quiet.initial, noisy, quiet.reward, quiet.terminal, quiet.horizon)
-    np.testing.assert_array_equal(first_actions(mdp), 0.5)
+    np.testing.assert_array_equal(first_actions(dataclasses.replace(line(), transition=noisy)), 0.5)
 
 
 def test_a_return_that_is_no_number_is_never_the_best():

@@ -8,12 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pcmlp.runs.build import build
-from pcmlp.runs.config import resolve
+from pcmlp.runs.config import build, resolve
 from pcmlp.runs.evaluate import scores
+from pcmlp.settings import ConfigError
 from pcmlp.tasks.mujoco.hand import EggInHand
 from pcmlp.tasks.mujoco.hand_egg import HandEgg, at_goal, hand_egg_reward
-from pcmlp.types import ConfigError
 
 EGG, GOAL = slice(61, 68), slice(68, 75)
 
@@ -113,7 +112,7 @@ def test_a_seed_gives_one_episode_whatever_was_walked_before(egg):
 def test_the_task():
     task = HandEgg().build()
     world = task.world
-    assert (world.states.size, world.actions.size, world.mdp.horizon) == (75, 20, 100)
+    assert (world.mdp.states.size, world.mdp.actions.size, world.mdp.horizon) == (75, 20, 100)
     assert world.notes == []
     assert not world.mdp.terminal(*(jnp.zeros(n) for n in (75, 20, 75)))
     assert world.environments.first.egg.dt == pytest.approx(0.04)

@@ -12,11 +12,14 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from pcmlp.tasks import Acrobot, MountainCar, Pendulum, gymnasium_classic
+from pcmlp.runs.config import resolve
+from pcmlp.settings import ConfigError
+from pcmlp.spaces import Box, Finite
+from pcmlp.tasks import Acrobot, MountainCar, Pendulum
 from pcmlp.tasks.checks import check_reward, check_terminal
 from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.tasks.host.lanes import Lanes
-from pcmlp.types import AbstractPolicy, Box, ConfigError, Finite
+from pcmlp.types import Policy
 
 CLASSIC = {"mountain-car": MountainCar, "acrobot": Acrobot, "pendulum": Pendulum}
 
@@ -59,7 +62,7 @@ def step_two_of_episode_two(state, action, next_state):
     return (next_state[0] == 2.0) & (next_state[1] == 2.0)
 
 
-class Counting(AbstractPolicy):
+class Counting(Policy):
     """Plays 0, gain, 2 gain ... from the beginning of an episode on, with noise unless it is deterministic."""
 
     gain: jax.Array
@@ -75,7 +78,7 @@ class Counting(AbstractPolicy):
         return eqx.tree_at(lambda p: p.noise, self, jnp.zeros_like(self.noise))
 
 
-class Throttle(AbstractPolicy):
+class Throttle(Policy):
     """In the direction of a rate, and uniform noise."""
 
     index: jax.Array
@@ -172,7 +175,7 @@ def test_waves_are_invisible(walk, monkeypatch):
     assert_same(walk(world, keys, policies), at_once)
 
 
-class AheadCounting(AbstractPolicy):
+class AheadCounting(Policy):
     """`Counting`, with its noise drawn before it meets anything."""
 
     counting: Counting
@@ -253,8 +256,8 @@ def test_evaluation_is_of_first_episodes_without_noise():
 
 def test_what_is_known():
     world = clock_world()
-    assert np.isinf(world.states.high).all()
-    assert world.actions.high == 0.5
+    assert np.isinf(world.mdp.states.high).all()
+    assert world.mdp.actions.high == 0.5
     starts = jax.jit(jax.vmap(world.mdp.initial))(jr.split(jr.key(0), 200))
     assert 50 < len(np.unique(starts[:, 3])) <= 64
     assert world.mdp.horizon == 8
@@ -400,16 +403,16 @@ def test_without_gymnasium(monkeypatch):
     with pytest.raises(ConfigError, match=r"gymnasium is not installed; run pip install 'pcmlp\[gymnasium\]'"):
         GymnasiumWorld.of(Clock, reward=luck, horizon=8)
     with pytest.raises(ConfigError, match=r"pcmlp\[gymnasium\]"):
-        gymnasium_classic.build("mountain-car")
+        MountainCar(simulator="gymnasium").build()
 
 
 @pytest.mark.parametrize(("name", "power"), [("mountain-car", 0.7), ("acrobot", -1.0), ("pendulum", 1.0)])
 def test_classic_tasks_on_gymnasium_are_those_in_jax(name, power):
     """Step by step: the swung acrobot amplifies a rounding too much for a comparison of whole episodes."""
-    task, twin = gymnasium_classic.build(name, horizon=150), CLASSIC[name](horizon=150).build()
+    task, twin = CLASSIC[name](horizon=150, simulator="gymnasium").build(), CLASSIC[name](horizon=150).build()
     assert task.success_return == twin.success_return
     world, known = task.world, twin.world.mdp
-    assert eqx.tree_equal((world.states, world.actions), (twin.world.states, twin.world.actions))
+    assert (world.mdp.states, world.mdp.actions) == (known.states, known.actions)
     index = {"mountain-car": 1, "acrobot": 4, "pendulum": 2}[name]
     rows, _ = world.collect(jr.split(jr.key(0), 1), throttle(1, index, power, noise=0.5), 300)
     rows = jax.tree.map(lambda x: x[0], rows)
@@ -423,7 +426,8 @@ def test_classic_tasks_on_gymnasium_are_those_in_jax(name, power):
 
 
 def test_a_mountain_car_episode_on_gymnasium_is_the_one_in_jax():
-    world, transition = gymnasium_classic.build("mountain-car", 150).world, MountainCar().build().world.mdp.transition
+    world = MountainCar(horizon=150, simulator="gymnasium").build().world
+    transition = MountainCar().build().world.mdp.transition
     rows, _ = world.collect(jr.split(jr.key(4), 1), throttle(1, 1, noise=1.5), 300)
     assert not rows.terminal.any()
 
@@ -436,7 +440,7 @@ def test_a_mountain_car_episode_on_gymnasium_is_the_one_in_jax():
 
 
 def test_bang_bang_on_gymnasiums_mountain_car():
-    task = gymnasium_classic.build("mountain-car", 150)
+    task = MountainCar(horizon=150, simulator="gymnasium").build()
     task.world.environments.limit = 2
     returns = np.asarray(task.world.evaluate(jr.split(jr.key(0), 1), throttle(1, 1, 0.7), 20))
     assert returns.mean() == pytest.approx(94.0, abs=0.7)
@@ -444,5 +448,8 @@ def test_bang_bang_on_gymnasiums_mountain_car():
 
 
 def test_no_other_simulators():
-    with pytest.raises(ConfigError, match="task=point-umaze: .*choose one of mountain-car, acrobot, pendulum"):
-        gymnasium_classic.build("point-umaze")
+    line = (
+        r"task.simulator=gymnasium: task point-umaze has no simulator \(a setting of mountain-car and acrobot and pend"
+    )
+    with pytest.raises(ConfigError, match=line):
+        resolve("point-umaze", settings=("task.simulator=gymnasium",))

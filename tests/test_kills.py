@@ -10,11 +10,12 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from same_run import assert_same_run
 
-from pcmlp.runs import checkpoint, durable
+from pcmlp.runs import durable
 from pcmlp.runs.config import resolve
 from pcmlp.runs.folder import read_summary
 from pcmlp.runs.train import train
@@ -91,26 +92,36 @@ def lock_run():
 
 
 def operations(monkeypatch, most):
-    """Counts what a checkpoint does on disk, and dies at operation `most`, a write with half of its bytes."""
+    """Count what a checkpoint does on disk, and die at operation `most`, a write with half of its bytes."""
     done = []
 
     def counted(name, real, half=None):
-        def operation(*args):
+        def operation(path, *args, **options):
+            if "checkpoint" not in Path(path).parts:
+                return real(path, *args, **options)
             done.append(name)
             if len(done) == most:
                 if half is not None:
-                    half(*args)
+                    half(path)
                 raise Killed
-            return real(*args)
+            return real(path, *args, **options)
 
         return operation
 
-    write, sync, remove = durable.write_and_sync, durable.sync_folder, checkpoint._remove
-    halved = counted("write", write, lambda path, data: path.write_bytes(data[: len(data) // 2]))
-    monkeypatch.setattr(checkpoint, "write_and_sync", halved)
-    monkeypatch.setattr(checkpoint, "sync_folder", counted("sync", sync))
-    monkeypatch.setattr(checkpoint, "_remove", counted("remove", remove))
-    monkeypatch.setattr(checkpoint.os, "rename", counted("rename", os.rename))
+    def halve(path):
+        os.truncate(path, os.path.getsize(path) // 2)
+
+    def sync_file(file):
+        path = os.readlink(f"/proc/self/fd/{file}")
+        if os.path.isdir(path):  # `sync_folder` is counted itself
+            return os_sync(file)
+        return counted("write", lambda path: os_sync(file), halve)(path)
+
+    os_sync = os.fsync
+    monkeypatch.setattr(durable.os, "fsync", sync_file)
+    monkeypatch.setattr(durable.os, "replace", counted("rename", os.replace))
+    monkeypatch.setattr(durable, "sync_folder", counted("sync", durable.sync_folder))
+    monkeypatch.setattr(Path, "unlink", counted("remove", Path.unlink))
     return done
 
 
@@ -131,4 +142,4 @@ def test_death_at_every_operation_of_a_checkpoint(tmp_path, monkeypatch):
         train(lock_run(), out, resume=True)
         assert_same_run(tmp_path / "whole", out)
         assert read_summary(out)["status"] == "finished"
-        assert all(place.name.isdigit() for place in (out / "checkpoint").iterdir())
+        assert all(file.stem.isdigit() and file.suffix == ".safetensors" for file in (out / "checkpoint").iterdir())

@@ -13,16 +13,18 @@ import jax.random as jr
 import numpy as np
 import pytest
 from scipy.special import gammaincc
+from spaces_only import spaces_only
 
 from pcmlp import finite, theory
-from pcmlp.bonus import elliptical_bonus, second_moment
-from pcmlp.features import OneHot, Table
-from pcmlp.framework import PCMLP, learn
+from pcmlp.algorithms.framework import PCMLP, capped_ellipse, learn
+from pcmlp.bonus import second_moment
+from pcmlp.features import OneHotFeatures, TableFeatures
 from pcmlp.models import KNR, LinearMDP
 from pcmlp.models.knr import averaged_sgd
-from pcmlp.planners import ValueIteration
-from pcmlp.tasks.finite import CombinationLock, LowRank
-from pcmlp.types import MDP, AbstractModel, Task, Transitions
+from pcmlp.replay import Replay, Transitions
+from pcmlp.spaces import Box, Finite
+from pcmlp.tasks.finite import CombinationLock, LowRank, RewardOfState, start_at_zero
+from pcmlp.types import MDP, FittedModel, Problem, never
 
 SMALL = 1e-4  # what float32 may add to a value of at most H^2
 
@@ -67,34 +69,33 @@ def exact(mdp: MDP, policies: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 @eqx.filter_jit
 @eqx.filter_vmap
-def probabilities(model: AbstractModel) -> jax.Array:
+def probabilities(model: FittedModel) -> jax.Array:
     return model.probabilities()
 
 
-def play(task: Task, seeds: int = 2, **options) -> Run:
-    world = task.world
-    algo = PCMLP(world, task.features, task.model, ValueIteration(), draws="iid", **options)
-    steps = [(learner, metrics) for learner, metrics, _ in learn(jr.split(jr.key(1), seeds), algo)]
-    members = jnp.arange(algo.num_iterations + 1)
+def play(problem: Problem, num_iterations: int, seeds: int = 2, **options) -> Run:
+    mdp, keys = problem.world.mdp, jr.split(jr.key(1), seeds)
+    algo = PCMLP(draws="iid", **options)
+    steps = [(learner, metrics) for learner, metrics, _ in learn(keys, algo, problem, num_iterations)]
+    members = jnp.arange(num_iterations + 1)
     policies = eqx.filter_vmap(lambda c: jax.vmap(lambda i: c[i].probabilities())(members))(steps[-1][0].cover)
     policies = jnp.swapaxes(policies, 0, 1)
-    occupancy, values = exact(world.mdp, policies)
-    num_states, num_actions = world.states.size, world.actions.size
-    s, a = jnp.arange(num_states), jnp.arange(num_actions)
+    occupancy, values = exact(mdp, policies)
+    s, a = jnp.arange(mdp.states.size), jnp.arange(mdp.actions.size)
     over = lambda f: jax.vmap(lambda x: jax.vmap(lambda u: f(x, u))(a))(s)  # noqa: E731
-    reward = over(lambda x, u: jax.vmap(lambda y: world.mdp.reward(x, u, y))(s))
+    reward = over(lambda x, u: jax.vmap(lambda y: mdp.reward(x, u, y))(s))
     arrays = (
-        over(task.features),
+        over(problem.features),
         reward,
-        world.mdp.transition.probabilities(),
+        mdp.transition.probabilities(),
         policies,
         jnp.stack([probabilities(learner.model) for learner, _ in steps]),
-        jnp.stack([learner.covariance for learner, _ in steps]),
+        jnp.stack([learner.covariance.matrix for learner, _ in steps]),
         jnp.stack([metrics["planned_value"] for _, metrics in steps]),
         occupancy,
         values,
     )
-    return Run(world.mdp.horizon, *(np.asarray(x, np.float64) for x in arrays))
+    return Run(mdp.horizon, *(np.asarray(x, np.float64) for x in arrays))
 
 
 LOCK = {"num_iterations": 14, "samples_per_policy": 200}
@@ -274,9 +275,8 @@ def test_bonus_of_the_code_is_that_of_the_lemma():
     rng = np.random.default_rng(0)
     _, _, phi, pairs = worst_ratios(rng, N=3, d=3, ridge=0.5, K=50)
     for c in (0.3, 3.0):
-        bonus = elliptical_bonus(
-            Table(jnp.asarray(phi[None], jnp.float32)), jnp.asarray(pairs[-1][1], jnp.float32), c, 5
-        )
+        features = TableFeatures(jnp.asarray(phi[None], jnp.float32))
+        bonus = capped_ellipse(features, jnp.asarray(pairs[-1][1], jnp.float32), c, 5)
         values = jax.vmap(lambda a, b=bonus: b(jnp.array(0), a))(jnp.arange(12))
         np.testing.assert_allclose(values, bonus_table(phi[None], pairs[-1][1], 2 * c, 5.0)[0], rtol=1e-5)
 
@@ -287,17 +287,21 @@ def rows(state, action, next_state) -> Transitions:
     return Transitions(state, action, jnp.zeros(n), next_state, none, none, jnp.ones(n, bool))
 
 
+def replay_of(data: Transitions) -> Replay:
+    return Replay(data, jnp.zeros((), int))
+
+
 @pytest.mark.parametrize("c", [0.2, 1.5])
 def test_one_hot_bonus_counts_visits(c):
     """min{ 2 c / sqrt(sum_i K_i(s, a) / K + lambda), H }: the remark after Eq. 2."""
     S, A, K, H, ridge = 4, 3, 25, 6, 0.3
     rng = np.random.default_rng(0)
-    features, covariance, visits = OneHot(S, A), ridge * jnp.eye(S * A), np.zeros((S, A))
+    features, covariance, visits = OneHotFeatures(S, A), ridge * jnp.eye(S * A), np.zeros((S, A))
     for _ in range(3):  # policies
         s, a = rng.integers(S - 1, size=K), rng.integers(A, size=K)  # one state is never visited
         np.add.at(visits, (s, a), 1)
         covariance = covariance + second_moment(features, rows(jnp.asarray(s), jnp.asarray(a), jnp.asarray(s)))
-    bonus = elliptical_bonus(features, covariance, c, H)
+    bonus = capped_ellipse(features, covariance, c, H)
     values = jax.vmap(lambda s: jax.vmap(lambda a: bonus(s, a))(jnp.arange(A)))(jnp.arange(S))
     np.testing.assert_allclose(values, np.minimum(2 * c / np.sqrt(visits / K + ridge), H), rtol=1e-5)
 
@@ -424,15 +428,17 @@ def test_simulation_lemma(seed):
 # Maximum likelihood over a finite class
 
 
-def fit_many(key, model: LinearMDP, pairs: np.ndarray, samples: int, repetitions: int) -> np.ndarray:
+def fit_many(key, mdp: MDP, model: LinearMDP, pairs: np.ndarray, samples: int, repetitions: int) -> np.ndarray:
     """Which member is the most likely after `samples` draws (s, a) ~ pairs, s' ~ P*, again and again."""
     S, A = pairs.shape
+    prior = model.init(key, mdp)
 
     def once(k):
         pair_key, next_key = jr.split(k)
         s, a = jnp.divmod(jr.categorical(pair_key, jnp.log(pairs.ravel()), shape=(samples,)), A)
-        following = jax.vmap(model)(jr.split(next_key, samples), s, a)
-        return model.fit(k, rows(s, a, following))[0].chosen
+        following = jax.vmap(mdp.transition)(jr.split(next_key, samples), s, a)
+        fitted, _ = model.train(k, mdp, prior, replay_of(rows(s, a, following)))
+        return jnp.argmax(jnp.all(model.upsilon == fitted.mu[None], axis=(1, 2)))
 
     return np.asarray(jax.jit(jax.vmap(once))(jr.split(key, repetitions)))
 
@@ -440,10 +446,10 @@ def fit_many(key, model: LinearMDP, pairs: np.ndarray, samples: int, repetitions
 def test_maximum_likelihood_generalises():
     """E |P-hat - P*|_1^2 <= 2 ln(|Upsilon| / delta) / M in at least 1 - delta of the repetitions."""
     delta, M = 0.1, 60
-    task = LowRank(horizon=3, states=6, actions=2, rank=3, members=128, seed=1).build()
-    model = task.world.mdp.transition
+    problem = LowRank(horizon=3, states=6, actions=2, rank=3, members=128, seed=1).build()
+    model = problem.model
     pairs = np.random.default_rng(0).dirichlet(np.full(12, 0.5)).reshape(6, 2).astype(np.float32)
-    chosen = fit_many(jr.key(0), model, pairs, M, 300)
+    chosen = fit_many(jr.key(0), problem.world.mdp, model, pairs, M, 300)
     p = np.einsum("xaz,uzy->uxay", np.asarray(model.features.phi, np.float64), np.asarray(model.upsilon, np.float64))
     errors = np.sum(pairs * np.abs(p - p[0]).sum(-1) ** 2, axis=(1, 2))
     bound = 2 * math.log(128 / delta) / M
@@ -458,8 +464,9 @@ def test_maximum_likelihood_constant_is_for_total_variation():
     delta, M = 0.01, 101
     x = 1.0001 * math.sqrt(math.log(2 / delta) / (8 * M))  # the other coin is just outside the printed bound
     coins = np.array([[[0.5 + x, 0.5 - x]], [[0.5 - x, 0.5 + x]]], np.float32)  # [2, d, S]
-    model = LinearMDP.of(Table(jnp.ones((2, 1, 1))), jnp.asarray(coins))
-    wrong = np.mean(fit_many(jr.key(0), model, np.array([[1.0], [1e-30]], np.float32), M, 4000) == 1)
+    model = LinearMDP(TableFeatures(jnp.ones((2, 1, 1))), jnp.asarray(coins))
+    mdp = MDP(start_at_zero, model.member(0), RewardOfState(jnp.zeros(2)), never, Finite(2), Finite(1), 1)
+    wrong = np.mean(fit_many(jr.key(0), mdp, model, np.array([[1.0], [1e-30]], np.float32), M, 4000) == 1)
     bound = 2 * math.log(2 / delta) / M
     assert (4 * x) ** 2 > bound > (2 * x) ** 2
     assert wrong > 3 * delta
@@ -610,8 +617,10 @@ class Episode(NamedTuple):
 def explore(task: Regulator, N: int, M: int, ridge: float, scale: float) -> list[Episode]:
     """Algorithm 1 with exact covariances, the code's regression, and grid planning."""
     rng, episodes = np.random.default_rng(0), []
-    knr = KNR.of(knr_features, 1, 3, sigma=task.sigma, radius=task.radius)
-    fit = eqx.filter_jit(lambda k, d: knr.fit(k, d)[0].W)
+    knr = KNR(features=knr_features, sigma=task.sigma, radius=task.radius)
+    mdp = spaces_only(Box.of(4.5, 1), Box.of(1.0, 1), task.horizon)
+    untrained = knr.init(jr.key(0), mdp)
+    fit = eqx.filter_jit(lambda k, d: knr.train(k, mdp, untrained, replay_of(d))[0].W)
     policy, cover, covariance = np.ones((task.horizon, 181), int), np.zeros((181, 3)), ridge * np.eye(3)
     for n in range(1, N + 1):
         visits = task.occupancy(policy)

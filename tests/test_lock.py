@@ -8,17 +8,18 @@ import pytest
 from pcmlp.runs import checkpoint, lock, train
 from pcmlp.runs.config import resolve
 from pcmlp.runs.episodes import EpisodeLog
-from pcmlp.runs.evaluate import Judge
+from pcmlp.runs.evaluate import Evaluator
 from pcmlp.runs.folder import RunFolder
 from pcmlp.runs.lock import InUse, Lock, once_free
-from pcmlp.types import ConfigError, RunStopped
+from pcmlp.settings import ConfigError
+from pcmlp.types import RunStopped
 
 LOST = "another process went on with it"
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(lock, "_LOOK_S", 0.05)
+    monkeypatch.setattr(lock, "_RETRY_S", 0.05)
 
 
 def signed_by_another(run):
@@ -129,9 +130,9 @@ class TestLostInTheMiddle:
     @pytest.mark.parametrize(
         ("owner", "name", "times"),
         [
-            (Judge, "returns", 1),  # then row 0
+            (Evaluator, "returns", 1),  # then row 0
             (EpisodeLog, "append", 1),  # then the row
-            (Judge, "returns", 2),  # then the row
+            (Evaluator, "returns", 2),  # then the row
             (RunFolder, "append", 2),  # then the checkpoint
             (checkpoint, "save", 1),  # then the log
             (checkpoint, "save", 4),  # then the summary
@@ -150,7 +151,7 @@ class TestLostInTheMiddle:
         (tmp_path / "summary.json").unlink()
         with (tmp_path / "metrics.csv").open("a") as metrics:
             metrics.write("5,0,")
-        seen = self.lose_after(monkeypatch, tmp_path, train, "left_off")
+        seen = self.lose_after(monkeypatch, tmp_path, train, "latest_checkpoint")
         with pytest.raises(RunStopped, match=LOST):
             train.train(small(), tmp_path, resume=True)
         assert seen
@@ -159,12 +160,12 @@ class TestLostInTheMiddle:
     def test_one_that_is_taken_up_signs_before_it_reads(self, tmp_path, monkeypatch):
         train.train(small(), tmp_path)
         (tmp_path / "summary.json").unlink()
-        before, real, at_reading = (tmp_path / "lock").read_bytes(), train.left_off, []
+        before, real, at_reading = (tmp_path / "lock").read_bytes(), train.latest_checkpoint, []
 
         def reads(*args):
             at_reading.append((tmp_path / "lock").read_bytes())
             return real(*args)
 
-        monkeypatch.setattr(train, "left_off", reads)
+        monkeypatch.setattr(train, "latest_checkpoint", reads)
         train.train(small(), tmp_path, resume=True)
         assert at_reading == [(tmp_path / "lock").read_bytes()] != [before]

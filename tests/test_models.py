@@ -8,15 +8,23 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.stats import chisquare
+from spaces_only import spaces_only
 
 from pcmlp import theory
-from pcmlp.features import Table
-from pcmlp.models import KNR, LinearMDP, Tabular
+from pcmlp.algorithms.framework import PCMLP
+from pcmlp.features import TableFeatures
+from pcmlp.models import KNR, KNRTransition, LinearMDP, Tabular, TaskModel
 from pcmlp.models.knr import averaged_sgd, constrained_least_squares, target_bound
 from pcmlp.models.linear_mdp import check_class
-from pcmlp.types import ConfigError, Transitions
+from pcmlp.models.tabular import CountedTransition
+from pcmlp.parts import NAMES
+from pcmlp.replay import Replay, Transitions
+from pcmlp.settings import ConfigError, overlay
+from pcmlp.spaces import Box, Finite
 
 S, A, D, U = 4, 2, 3, 12
+FINITE = spaces_only(Finite(S), Finite(A))
+PLANE = spaces_only(Box.of(1.0, 2), Box.of(1.0, 1))
 
 
 def finite_rows(state, action, next_state, valid=None):
@@ -28,8 +36,10 @@ def finite_rows(state, action, next_state, valid=None):
 
 
 @eqx.filter_jit
-def fit(model, data):
-    return model.fit(jr.key(0), data)
+def fit(model, data, mdp=FINITE, fitted=None):
+    """Train the model that `fitted` is, or an untrained one."""
+    fitted = model.init(jr.key(0), mdp) if fitted is None else fitted
+    return model.train(jr.key(0), mdp, fitted, Replay(data, jnp.zeros((), int)))
 
 
 def random_rows(rng, n, valid=None):
@@ -41,7 +51,7 @@ def random_rows(rng, n, valid=None):
 
 def test_tabular_counts():
     data = finite_rows([0, 0, 0, 1, 3], [1, 1, 1, 0, 1], [2, 2, 0, 1, 3])
-    model, metrics = fit(Tabular.of(S, A), data)
+    model, metrics = fit(Tabular(), data)
     p = np.asarray(model.probabilities())
     np.testing.assert_allclose(p[0, 1], [1 / 3, 0, 2 / 3, 0], rtol=1e-6)
     np.testing.assert_allclose(p[1, 0], np.eye(S)[1])
@@ -49,14 +59,14 @@ def test_tabular_counts():
 
 
 def test_tabular_fits_to_the_data_alone():
-    first, _ = fit(Tabular.of(S, A), finite_rows([0], [0], [1]))
-    second, _ = fit(first, finite_rows([0], [0], [2]))
+    first, _ = fit(Tabular(), finite_rows([0], [0], [1]))
+    second, _ = fit(Tabular(), finite_rows([0], [0], [2]), fitted=first)
     np.testing.assert_array_equal(second.probabilities()[0, 0], np.eye(S)[2])
 
 
 def test_tabular_unvisited_pairs_predict_staying():
     valid = np.array([True, False, True])
-    model, _ = fit(Tabular.of(S, A), finite_rows([0, 1, 2], [0, 0, 1], [3, 3, 0], valid))
+    model, _ = fit(Tabular(), finite_rows([0, 1, 2], [0, 0, 1], [3, 3, 0], valid))
     p = np.asarray(model.probabilities())
     np.testing.assert_array_equal(p.argmax(-1), [[3, 0], [1, 1], [2, 0], [3, 3]])  # (1, 0) was padding
     np.testing.assert_array_equal(p.max(-1), np.ones((S, A)))
@@ -64,7 +74,7 @@ def test_tabular_unvisited_pairs_predict_staying():
 
 
 def test_tabular_samples_its_probabilities():
-    model = Tabular(jnp.zeros((S, A, S)).at[2, 1].set(jnp.array([1.0, 0.0, 3.0, 6.0])))
+    model = CountedTransition(jnp.zeros((S, A, S)).at[2, 1].set(jnp.array([1.0, 0.0, 3.0, 6.0])))
     drawn = jax.vmap(lambda k: model(k, jnp.array(2), jnp.array(1)))(jr.split(jr.key(1), 3000))
     counts = np.bincount(np.asarray(drawn), minlength=S)
     assert counts[1] == 0
@@ -77,8 +87,20 @@ def test_tabular_samples_its_probabilities():
 @pytest.fixture(scope="module")
 def linear():
     rng = np.random.default_rng(0)
-    phi = Table(jnp.asarray(rng.dirichlet(np.ones(D), (S, A)), jnp.float32))
-    return LinearMDP.of(phi, jnp.asarray(rng.dirichlet(np.ones(S), (U, D)), jnp.float32))
+    phi = TableFeatures(jnp.asarray(rng.dirichlet(np.ones(D), (S, A)), jnp.float32))
+    return LinearMDP(phi, jnp.asarray(rng.dirichlet(np.ones(S), (U, D)), jnp.float32))
+
+
+def member_of(model, fitted):
+    """Return which member of the class a fit has chosen."""
+    (found,) = np.flatnonzero((np.asarray(model.upsilon) == np.asarray(fitted.mu)).all((1, 2)))
+    return found
+
+
+def test_linear_mdp_begins_with_its_prior(linear):
+    for prior in (0, 5):
+        model = LinearMDP(linear.features, linear.upsilon, prior)
+        assert member_of(model, model.init(jr.key(0), FINITE)) == prior
 
 
 def brute_force(model, data):
@@ -97,7 +119,7 @@ def test_linear_mdp_is_the_maximum_likelihood(linear, seed):
     data = random_rows(rng, 60, rng.random(60) < 0.5)
     score = brute_force(linear, data)
     fitted, metrics = fit(linear, data)
-    assert int(fitted.chosen) == score.argmax()
+    assert member_of(linear, fitted) == score.argmax()
     valid = int(np.asarray(data.valid).sum())
     np.testing.assert_allclose(metrics["model_loss"], -score.max() / valid, rtol=1e-4)
 
@@ -108,41 +130,43 @@ def test_linear_mdp_ignores_padding(linear):
     good, padding = random_rows(rng, 40), finite_rows(*np.zeros((3, 400), int), np.zeros(400, bool))
     both = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), good, padding)
     counted = eqx.tree_at(lambda t: t.valid, both, jnp.ones(440, bool))
-    chosen = [int(fit(linear, data)[0].chosen) for data in (good, both, counted)]
+    chosen = [member_of(linear, fit(linear, data)[0]) for data in (good, both, counted)]
     assert chosen[0] == chosen[1] != chosen[2]
 
 
 def test_linear_mdp_never_chooses_what_the_data_exclude():
     """One row that is impossible under a member outweighs any number that it explains a little better."""
-    phi = Table(jnp.ones((2, 1, 1)))
+    phi = TableFeatures(jnp.ones((2, 1, 1)))
     upsilon = jnp.array([[[1.0, 0.0]], [[0.9, 0.1]]])
     state = np.zeros(5000, int)
     next_state = state.copy()
     next_state[-1] = 1  # 4,999 rows at ln(1 / 0.9): 527 nats for the first member
     data = finite_rows(state, np.zeros(5000, int), next_state)
-    assert int(fit(LinearMDP.of(phi, upsilon), data)[0].chosen) == 1
+    model = LinearMDP(phi, upsilon)
+    assert member_of(model, fit(model, data)[0]) == 1
 
 
 def test_linear_mdp_finds_the_truth_among_neighbours(linear):
-    truth = eqx.tree_at(lambda m: m.chosen, linear, jnp.array(7))
+    truth = linear.member(7)
     rng = np.random.default_rng(6)
     p, s, a = np.asarray(truth.probabilities(), np.float64), rng.integers(S, size=2000), rng.integers(A, size=2000)
     y = np.array([rng.choice(S, p=p[i, j] / p[i, j].sum()) for i, j in zip(s, a, strict=True)])
-    assert int(fit(linear, finite_rows(s, a, y))[0].chosen) == 7
+    assert member_of(linear, fit(linear, finite_rows(s, a, y))[0]) == 7
 
 
 def test_linear_mdp_samples_its_probabilities(linear):
-    p = np.asarray(linear.probabilities())
+    first = linear.init(jr.key(0), FINITE)
+    p = np.asarray(first.probabilities())
     np.testing.assert_allclose(p, np.asarray(linear.features.phi) @ np.asarray(linear.upsilon[0]), rtol=1e-5)
-    drawn = jax.vmap(lambda k: linear(k, jnp.array(1), jnp.array(1)))(jr.split(jr.key(2), 3000))
+    drawn = jax.vmap(lambda k: first(k, jnp.array(1), jnp.array(1)))(jr.split(jr.key(2), 3000))
     expected = 3000 * p[1, 1] / p[1, 1].sum()
     assert chisquare(np.bincount(np.asarray(drawn), minlength=S), expected).pvalue > 1e-3
 
 
 def test_linear_mdp_samples_where_rounding_made_a_probability_negative():
-    phi = Table(jnp.array([[[1.0, 1.0]], [[1.0, 1.0]]]) / jnp.sqrt(2.0))
+    phi = TableFeatures(jnp.array([[[1.0, 1.0]], [[1.0, 1.0]]]) / jnp.sqrt(2.0))
     mu = jnp.array([[[2.0, -1.0], [-0.58578644, 1.0 - 1e-6]]])  # signed factors: <mu(1), phi> is -7e-7
-    model = LinearMDP.of(phi, mu)
+    model = LinearMDP(phi, mu).member(0)
     assert float(model.probabilities()[0, 0, 1]) < 0
     drawn = jax.vmap(lambda k: model(k, jnp.array(0), jnp.array(0)))(jr.split(jr.key(3), 50))
     assert (np.asarray(drawn) == 0).all()
@@ -164,7 +188,7 @@ def test_check_class_refuses(linear, kind):
     bad = bad_class(kind, linear.upsilon)
     message = rf"\[members, {D}, {S}\]" if kind in ("rank", "states", "axes", "empty") else r"upsilon\[3\] .*\(1 of 12"
     with pytest.raises(ConfigError, match=message):
-        LinearMDP.of(linear.features, bad)
+        LinearMDP(linear.features, bad)
 
 
 # -- kernelized nonlinear regulator -----------------------------------------------------------------------------------
@@ -269,8 +293,9 @@ def test_knr_fit_learns_the_dynamics_and_ignores_padding(method):
         jnp.asarray(state), jnp.asarray(action), jnp.zeros(n), jnp.asarray(next_state), no, no, jnp.asarray(valid)
     )
     radius = 1.2 * float(jnp.linalg.norm(W))
-    model = eqx.tree_at(lambda m: m.W, KNR(W, half, 0.01, radius, method), jnp.zeros_like(W))
-    fitted, metrics = fit(model, data)
+    model = KNR(method=method, radius=radius, features=half, sigma=0.01)
+    np.testing.assert_array_equal(model.init(jr.key(0), PLANE).W, jnp.zeros_like(W))
+    fitted, metrics = fit(model, data, PLANE)
     assert float(jnp.linalg.norm(fitted.W)) <= radius * (1 + 1e-5)
     kept = phi[valid].astype(np.float64)
     error = np.mean(np.sum((kept @ np.asarray(fitted.W).T - next_state[valid]) ** 2, axis=1))
@@ -286,7 +311,7 @@ def test_knr_fit_learns_the_dynamics_and_ignores_padding(method):
 
 def test_knr_samples_have_the_mean_and_the_variance():
     W = jnp.array([[1.0, 0.0, 2.0, 0.0], [0.0, -1.0, 0.5, 1.0]])
-    model = KNR.of(half, 2, 4, sigma=0.3, radius=5.0, W=W)
+    model = KNRTransition(W, half, 0.3)
     state, action = jnp.array([0.5, -1.0]), jnp.array([0.8])
     drawn = np.asarray(jax.vmap(lambda k: model(k, state, action))(jr.split(jr.key(8), 20_000)))
     mean = np.asarray(W) @ np.array([0.5, -1.0, 0.8, 0.4]) / 5
@@ -295,10 +320,14 @@ def test_knr_samples_have_the_mean_and_the_variance():
     np.testing.assert_allclose(np.cov(drawn.T), 0.09 * np.eye(2), atol=0.09 * 5 / np.sqrt(20_000) * 2)
 
 
-def test_knr_refuses_a_wrong_start():
-    with pytest.raises(ConfigError, match=r"W has shape \(2, 4\).*\[2, 5\]"):
-        KNR.of(half, 2, 5, sigma=0.1, radius=1.0, W=jnp.zeros((2, 4)))
-    with pytest.raises(ConfigError, match=r"model\.radius=1\.0: W has norm 2\.828"):
-        KNR.of(half, 2, 4, sigma=0.1, radius=1.0, W=jnp.ones((2, 4)))
-    with pytest.raises(ConfigError, match="norm nan"):
-        KNR.of(half, 2, 4, sigma=0.1, radius=1.0, W=jnp.full((2, 4), jnp.nan))
+@pytest.mark.parametrize("text", ["0.0", "-1.0"])
+def test_knr_refuses_a_radius_that_is_not_positive(text):
+    with pytest.raises(ConfigError, match=rf"^model\.radius={text}: give a number above 0, or none$"):
+        overlay(PCMLP(), {"model.name": "knr", "model.radius": text}, NAMES)
+
+
+def test_classes_that_only_a_task_defines_are_refused_without_one():
+    with pytest.raises(ConfigError, match=r"^model\.name=knr: needs a task that is a regulator; choose knr-lds or"):
+        KNR(radius=1.0).init(jr.key(0), PLANE)
+    with pytest.raises(ConfigError, match=r"^model\.name=task: only Algorithm 1 .*; give neural$"):
+        TaskModel().init(jr.key(0), PLANE)

@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.integrate import quad
 
 from pcmlp.nets import MLP, Gaussian, GaussianHead, Normaliser, descend
-from pcmlp.types import ConfigError
+from pcmlp.settings import ConfigError
 
 RNG = np.random.default_rng(0)
 build, measure = eqx.filter_jit(MLP.of), eqx.filter_jit(Normaliser.fit)
@@ -126,7 +126,7 @@ def test_a_head_starts_as_noise():
     np.testing.assert_array_equal(out.log_std, 0.0)
     assert np.abs(out.mean).max() < 0.1
     np.testing.assert_allclose(make(jr.key(0), 4, 2, std=0.3).log_std, np.log(0.3), rtol=1e-6)
-    with pytest.raises(ConfigError, match="policy.std=0"):
+    with pytest.raises(ConfigError, match="std=0.0: give a number above 0"):
         GaussianHead.of(jr.key(0), 4, 2, std=0.0)
 
 

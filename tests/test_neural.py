@@ -6,12 +6,17 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from spaces_only import spaces_only
 
-from pcmlp.models.neural import Fitting, Neural, loss, safe_norm, window_rows
-from pcmlp.replay import Replay
-from pcmlp.types import ConfigError, Transitions
+from pcmlp.algorithms.deep import Deep
+from pcmlp.models.neural import Neural, fit_units, safe_norm, window_loss
+from pcmlp.parts import NAMES
+from pcmlp.replay import Replay, Transitions
+from pcmlp.settings import ConfigError, overlay
+from pcmlp.spaces import Box
 
-SMALL = (16, 16)
+SMALL = Neural(sizes=(16, 16), steps=10)
+MDP = spaces_only(Box.of(8.0, 3), Box.of(2.0, 1))
 
 
 def pendulum(episodes, horizon=50, seed=0):
@@ -35,7 +40,7 @@ def pendulum(episodes, horizon=50, seed=0):
 
 DATA = pendulum(8)
 CAPACITY = 330
-measure, draw = jax.jit(loss), eqx.filter_jit(window_rows)
+measure, draw = jax.jit(window_loss), eqx.filter_jit(Replay.window_rows)
 
 
 TRACES = []
@@ -44,17 +49,22 @@ TRACES = []
 @jax.jit
 def train(model, key, replay):
     TRACES.append(1)
-    return model.train(key, replay, 10)
+    return SMALL.train(key, MDP, model, replay)
 
 
 @eqx.filter_jit
-def make(key=0, sizes=SMALL, **fitting):
-    return Neural.of(jr.key(key), 3, 1, sizes=sizes, fitting=Fitting(**fitting))
+def make(key=0, dynamics=SMALL):
+    return dynamics.init(jr.key(key), MDP)
 
 
 @jax.jit
 def renormalise(model, data):
-    return model.normalised_by(data)
+    """Return the same net in the units of `data`."""
+    return eqx.tree_at(lambda m: (m.inputs, m.change), model, fit_units(data))
+
+
+def predict(model, rows):
+    return jax.vmap(lambda state, action: model(jr.key(0), state, action))(rows.state, rows.action)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +74,7 @@ def replay():
     @jax.jit
     def fill(data):
         first, second = (jax.tree.map(lambda x, part=part: x[part], data) for part in (slice(250), slice(250, None)))
-        return Replay.like(data, CAPACITY).add(first).add(second)
+        return Replay.empty(data, CAPACITY).add(first).add(second)
 
     return fill(DATA)
 
@@ -77,7 +87,7 @@ def model(replay):
 @pytest.fixture(scope="module")
 def drawn(replay):
     """100 windows of 4 steps; their first columns are windows of fewer."""
-    return draw(jr.key(1), replay, 100, 4)
+    return draw(replay, jr.key(1), 100, 4)
 
 
 def errors_by_hand(model, data, rows, valid):
@@ -127,7 +137,9 @@ def test_window_rows_are_those_of_the_replay_and_never_cross(replay, drawn):
 
 @jax.jit
 def slope(net, model, data, rows, valid):
-    return jax.value_and_grad(lambda net: loss(eqx.tree_at(lambda m: m.net, model, net), data, rows, valid)[0])(net)
+    return jax.value_and_grad(lambda net: window_loss(eqx.tree_at(lambda m: m.net, model, net), data, rows, valid)[0])(
+        net
+    )
 
 
 def test_what_lies_after_an_end_does_not_matter(replay, model, drawn):
@@ -165,13 +177,15 @@ def test_a_small_net_learns_a_pendulum():
     """The one-step error on episodes that it never saw falls at least 10-fold, from 2.3 std of a difference to 0.14."""
     test = pendulum(10, seed=1)
     rows, valid = jnp.arange(500)[:, None], jnp.ones((500, 1), bool)
-    model = make(sizes=(64, 64), steps=400)
+    dynamics = Neural(sizes=(64, 64), steps=400)
+    model = make(dynamics=dynamics)
     before, _ = measure(renormalise(model, DATA), test, rows, valid)
-    fitted, metrics = jax.jit(lambda m, k, d: m.fit(k, d))(model, jr.key(0), DATA)
+    replay = Replay(DATA, jnp.zeros((), int))
+    fitted, metrics = jax.jit(lambda k, m, r: dynamics.train(k, MDP, m, r))(jr.key(0), model, replay)
     after, _ = measure(fitted, test, rows, valid)
     assert float(before) / float(after) > 10
     assert float(metrics["model_error"]) < float(metrics["model_loss_mean"])
-    predicted = jax.vmap(fitted.mean)(test.state, test.action)
+    predicted = predict(fitted, test)
     assert float(jnp.mean(jnp.abs(predicted - test.next_state))) < 0.03
 
 
@@ -195,7 +209,7 @@ def test_seeds_by_vmap_are_single_runs(replay):
     models = jax.tree.map(lambda *x: jnp.stack(x), make(0), make(1))
     replays = jax.tree.map(lambda x: jnp.stack([x, x]), replay)
     replays = eqx.tree_at(lambda r: r.data.action, replays, replays.data.action.at[1].multiply(-1.0))
-    together = jax.jit(jax.vmap(lambda m, k, r: m.train(k, r, 10)))(models, keys, replays)
+    together = jax.jit(jax.vmap(lambda m, k, r: SMALL.train(k, MDP, m, r)))(models, keys, replays)
     for i in range(2):
         alone = train(*(jax.tree.map(lambda x, i=i: x[i], xs) for xs in (models, keys, replays)))
         for x, y in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
@@ -203,11 +217,11 @@ def test_seeds_by_vmap_are_single_runs(replay):
 
 
 def test_rows_in_order_are_a_ring_whose_head_is_at_its_start():
-    """What `fit` makes of its data: the oldest row does not follow the newest, though no episode ends there."""
+    """The oldest row does not follow the newest, though no episode ends there."""
     rows = jax.tree.map(lambda x: x[:CAPACITY], DATA)
     assert not rows.last[-1]
     rows = eqx.tree_at(lambda r: r.valid, rows, jnp.arange(CAPACITY) % (CAPACITY - 5) < 5)  # the first and the last 5
-    drawn, valid = (np.asarray(x) for x in draw(jr.key(0), Replay(rows, jnp.zeros((), int)), 100, 4))
+    drawn, valid = (np.asarray(x) for x in draw(Replay(rows, jnp.zeros((), int)), jr.key(0), 100, 4))
     wraps = np.diff(drawn, axis=1) < 0
     assert wraps.any()
     assert not valid[:, 1:][wraps].any()
@@ -225,7 +239,7 @@ def test_the_units_are_those_of_the_data_and_floored():
     moving = renormalise(make(), DATA)
     np.testing.assert_allclose(moving.change.std, np.std(np.asarray(DATA.next_state - DATA.state), axis=0), rtol=1e-4)
     # A coordinate that never moved is predicted to stay, to about a thousandth.
-    assert float(jnp.max(jnp.abs(jax.vmap(model.mean)(still.state, still.action)[:, 1] - 0.7))) < 0.02
+    assert float(jnp.max(jnp.abs(predict(model, still)[:, 1] - 0.7))) < 0.02
 
 
 def test_an_imagination_that_diverges_stays_finite():
@@ -241,19 +255,21 @@ def test_an_imagination_that_diverges_stays_finite():
 
 
 def test_an_empty_replay_leaves_the_model_finite():
-    model, metrics = train(make(), jr.key(0), Replay.like(DATA, CAPACITY))
+    model, metrics = train(make(), jr.key(0), Replay.empty(DATA, CAPACITY))
     assert float(metrics["model_loss"]) == 0.0
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(model))
 
 
 @pytest.mark.parametrize(("name", "value"), [("unroll", 0), ("batch", 0), ("steps", 0), ("rate", 0.0), ("clip", -1.0)])
 def test_settings_that_cannot_be(name, value):
-    with pytest.raises(ConfigError, match=f"model.{name}={value}"):
-        Fitting(**{name: value})
+    remedy = "1 or more" if isinstance(value, int) else "a number above 0"
+    with pytest.raises(ConfigError, match=f"^model.{name}={value}: give {remedy}$"):
+        overlay(Deep(), {f"model.{name}": str(value)}, NAMES)
 
 
 def test_defaults_are_the_papers():
-    model = jax.eval_shape(lambda key: Neural.of(key, 2, 1), jr.key(0))
+    small = spaces_only(Box.of(1.0, 2), Box.of(1.0, 1))
+    model = jax.eval_shape(lambda key: Neural().init(key, small), jr.key(0))
     assert [W.shape for W in model.net.weights] == [(3, 500), (500, 500), (500, 2)]
     assert model.net.activation == "relu"
-    assert model.fitting == Fitting(steps=100, batch=128, unroll=2, rate=1e-3, decay=1e-5, clip=2.0)
+    assert Neural() == Neural((500, 500), 1, steps=100, batch=128, unroll=2, rate=1e-3, decay=1e-5, clip=2.0)

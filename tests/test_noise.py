@@ -7,16 +7,17 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from pcmlp.baselines.noise import NoisyPolicy, OrnsteinUhlenbeck
+from pcmlp.algorithms.noise import NoisyPolicy, add_noise
 from pcmlp.rollout import stream
-from pcmlp.types import MDP, AbstractPolicy, Box, never
+from pcmlp.spaces import Box
+from pcmlp.types import MDP, Policy, never
 
-ACTIONS = Box(jnp.array([-1.0, 0.0]), jnp.array([3.0, 1.0]))
+STATES, ACTIONS = Box.of(1.0, 1), Box([-1.0, 0.0], [3.0, 1.0])
 THETA, SIGMA = 0.15, 0.3
 STEPS = 40_000
 
 
-class Still(AbstractPolicy):
+class Still(Policy):
     """Plays the middle, and counts."""
 
     middle: jax.Array
@@ -31,9 +32,16 @@ class Still(AbstractPolicy):
         return self
 
 
+def no_reward(state, action, next_state):
+    return jnp.zeros(())
+
+
+REST = MDP(lambda key: jnp.zeros(1), lambda key, s, a: s, no_reward, never, STATES, ACTIONS, 5)
+
+
 def noisy(sigma=SIGMA, seeds=2):
     policies = Still(jnp.broadcast_to(jnp.array([1.0, 0.5]), (seeds, 2)))
-    return OrnsteinUhlenbeck(ACTIONS, jnp.float32(sigma), THETA)(policies)
+    return add_noise(policies, sigma, REST)
 
 
 def of_seed(tree, seed):
@@ -49,7 +57,7 @@ def noise():
         return policy(key, carry, jnp.zeros(1))
 
     _, actions = jax.lax.scan(step, policy.init(), jr.split(jr.key(0), STEPS))
-    return np.asarray(jax.vmap(ACTIONS.where)(actions))
+    return np.asarray(jax.vmap(ACTIONS.to_unit)(actions))
 
 
 def test_its_std_is_the_stationary_one(noise):
@@ -81,9 +89,8 @@ def test_an_episode_begins_without_noise_and_remembers_what_the_policy_does():
 
 
 def test_episodes_of_a_stream_do_not_inherit_it():
-    mdp = MDP(lambda key: jnp.zeros(1), lambda key, s, a: s, lambda s, a, t: jnp.zeros(()), never, 5)
-    steps = stream(jr.key(0), mdp, of_seed(noisy(), 0), 10_000)
-    noise = np.abs(np.asarray(jax.vmap(ACTIONS.where)(steps.action))).reshape(-1, 5, 2)
+    steps = stream(jr.key(0), REST, of_seed(noisy(), 0), 10_000)
+    noise = np.abs(np.asarray(jax.vmap(ACTIONS.to_unit)(steps.action))).reshape(-1, 5, 2)
     grown = noise.mean(axis=(0, 2))
     np.testing.assert_allclose(grown[0], SIGMA * np.sqrt(2 / np.pi), rtol=0.06)  # one step of it, not the stationary
     assert np.all(np.diff(grown) > 0)
@@ -94,3 +101,4 @@ def test_what_is_evaluated_has_none():
     assert isinstance(policies, NoisyPolicy)
     assert isinstance(of_seed(policies, 0).deterministic(), Still)
     assert eqx.tree_equal(of_seed(policies, 1).deterministic(), of_seed(policies, 1).policy)
+    assert isinstance(noisy(sigma=0.0), Still)

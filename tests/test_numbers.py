@@ -13,24 +13,22 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from pcmlp import deep, framework
-from pcmlp.baselines.random import UniformPlanner
-from pcmlp.bonus import EllipticalBonus, add_moment, elliptical_bonus
-from pcmlp.deep import Deep, bounds
-from pcmlp.features import DrawRandomNetwork
-from pcmlp.framework import PCMLP
-from pcmlp.imagine import imagine, no_bonus
-from pcmlp.models import DrawNeural, Fitting, Neural
-from pcmlp.models.neural import window_rows
+from pcmlp.algorithms import deep, framework
+from pcmlp.algorithms.deep import Deep
+from pcmlp.algorithms.framework import PCMLP
+from pcmlp.bonus import CappedBonus, Covariance, Ellipse, Elliptical
+from pcmlp.features import RandomNetwork
+from pcmlp.imagine import bounds_around, imagine, nothing_seen, pay_nothing
+from pcmlp.models import Neural
 from pcmlp.nets import GaussianHead
-from pcmlp.planners import TRPO
-from pcmlp.planners.cem import CEM
-from pcmlp.planners.mppi import MPPI
-from pcmlp.replay import Replay, numbers_only
-from pcmlp.types import MDP, Box, Transitions, never
+from pcmlp.planners import CEM, MPPI, TRPO, UniformPolicy
+from pcmlp.replay import Replay, Transitions, drop_nonfinite
+from pcmlp.spaces import Box
+from pcmlp.trees import as_inputs
+from pcmlp.types import MDP, Planner, Problem, never
 from pcmlp.world import JaxWorld
 
-HORIZON, SAMPLES, STEPS, RIDGE = 10, 40, 6, 0.01
+HORIZON, SAMPLES, STEPS, RIDGE, SCALE = 10, 40, 6, 0.01, 0.3
 KEYS = jr.split(jr.key(0), 2)  # what goes wrong for the first seed must not matter to the second
 STATES, ACTIONS = Box.of(3.0, 1), Box.of(1.0, 1)
 NAN, INF = jnp.nan, jnp.inf
@@ -55,30 +53,33 @@ def move(key, state, action):
 
 
 def line(amount=1.0):
-    return MDP(initial, move, Paid(jnp.float32(amount)), never, HORIZON)
+    return MDP(initial, move, Paid(jnp.float32(amount)), never, STATES, ACTIONS, HORIZON)
 
 
-PLANNER = TRPO(
-    STATES, ACTIONS, updates=3, streams=4, length=5, policy_sizes=(4,), value_sizes=(4,), value_batch=10, value_epochs=1
+class SampledNetwork(RandomNetwork):
+    """phi in the units of the first data, although the spaces have bounds."""
+
+    def draw(self, key, mdp, samples):
+        return self.over_samples(key, samples)
+
+
+PLANNER = TRPO(updates=3, streams=4, length=5, policy_sizes=(4,), value_sizes=(4,), value_batch=10, value_epochs=1)
+DEEP = Deep(
+    features=SampledNetwork(sizes=(8,), action_weight=1.0),
+    model=Neural(sizes=(8,), steps=STEPS, batch=8),
+    planner=PLANNER,
+    samples_per_policy=SAMPLES,
+    replay_size=100,
+    ridge=RIDGE,
+    bonus_scale=SCALE,
+    rounds=1,
+    replay_starts=0.2,
+    margin=1.0,
 )
 
 
-def deep_algo(amount=1.0):
-    return Deep(
-        world=JaxWorld(line(amount), STATES, ACTIONS),
-        features=DrawRandomNetwork(STATES, ACTIONS, (8,), 1.0, 1.0, bounded=False),  # phi of the first data
-        model=DrawNeural(1, 1, (8,), Fitting(steps=STEPS, batch=8)),
-        planner=PLANNER,
-        num_iterations=3,
-        samples_per_policy=SAMPLES,
-        replay_size=100,
-        ridge=jnp.float32(RIDGE),
-        bonus_scale=jnp.float32(0.3),
-    ).stage()
-
-
 def improve(learner, samples, n=1, amount=1.0):
-    return deep._improve(KEYS, deep_algo(amount), learner, samples, jnp.array(n))
+    return deep._improve(KEYS, as_inputs(DEEP), line(amount), learner, samples, jnp.array(n))
 
 
 def numbers(tree):
@@ -102,12 +103,12 @@ def skipped(metrics, seed=0):
 
 @pytest.fixture(scope="module")
 def first():
-    return deep_algo().start(KEYS)
+    return DEEP.start(KEYS, line(), 3)
 
 
 @pytest.fixture(scope="module")
 def samples(first):
-    return JaxWorld(line(), STATES, ACTIONS).collect(KEYS, first.policy, SAMPLES)[0]
+    return JaxWorld(line()).collect(KEYS, first.policy, SAMPLES)[0]
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +159,7 @@ def test_rows_that_are_not_numbers(first, samples, healthy):
     np.testing.assert_allclose(one.model.inputs.mean, np.concatenate([state, action], 1).mean(0), rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(one.seen.high, np.maximum(state.max(0), after.max(0)))
     phi = np.asarray(jax.vmap(one.features)(jnp.asarray(state), jnp.asarray(action)), np.float64)
-    np.testing.assert_allclose(one.covariance, RIDGE * np.eye(8) + phi.T @ phi / SAMPLES, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(one.covariance.matrix, RIDGE * np.eye(8) + phi.T @ phi / SAMPLES, rtol=1e-4, atol=1e-6)
     assert same(of_seed(learner, 1), of_seed(healthy[0], 1))
 
 
@@ -183,11 +184,12 @@ def test_a_moment_that_is_no_number_is_not_added(samples, healthy):
     after, metrics = improve(wild, samples, n=2)
     assert skipped(metrics)["covariance_skipped"] == 1
     assert "covariance_skipped" not in skipped(metrics, 1)
-    for name in ("covariance", "rounding"):
-        np.testing.assert_array_equal(getattr(after, name)[0], getattr(learner, name)[0])
-        assert not np.array_equal(getattr(after, name)[1], getattr(learner, name)[1])
+    for name in ("matrix", "kahan_error"):
+        new, old = (getattr(covariance, name) for covariance in (after.covariance, learner.covariance))
+        np.testing.assert_array_equal(new[0], old[0])
+        assert not np.array_equal(new[1], old[1])
     assert numbers(after)
-    bonus = of_seed(after.bonus, 0)
+    bonus = CappedBonus(of_seed(after.bonus, 0), SCALE, float(HORIZON))
     assert 0 <= float(bonus(jnp.ones(1), jnp.ones(1))) <= HORIZON
 
 
@@ -220,8 +222,8 @@ def test_a_reward_that_misbehaves(first, samples, amount):
 
 
 def test_bounds_before_anything_was_seen_are_what_is_possible():
-    states = Box(jnp.array([-1.0, -INF]), jnp.array([1.0, INF]))
-    allowed = bounds(states, Box(jnp.full(2, INF), jnp.full(2, -INF)), 1.0)
+    states = Box([-1.0, -INF], [1.0, INF])
+    allowed = bounds_around(states, nothing_seen(states), 1.0, True)
     np.testing.assert_array_equal([allowed.low, allowed.high], [states.low, states.high])
 
 
@@ -236,7 +238,7 @@ def rows_of(state, action=None):
 
 
 def test_no_window_goes_on_after_a_row_that_was_rejected():
-    rows, counted = jax.jit(numbers_only)(rows_of(jnp.arange(8.0)[:, None], jnp.zeros((8, 1)).at[4].set(NAN)))
+    rows, counted = jax.jit(drop_nonfinite)(rows_of(jnp.arange(8.0)[:, None], jnp.zeros((8, 1)).at[4].set(NAN)))
     assert float(counted["rows_rejected"]) == 1
     windows = eqx.filter_jit(Replay.windows)(Replay(rows, jnp.zeros((), int)), jr.key(0), 200, 3)
     states, valid = np.asarray(windows.state)[..., 0], np.asarray(windows.valid)
@@ -250,7 +252,7 @@ def test_no_window_goes_on_after_a_row_that_was_rejected():
 
 def test_states_of_a_finite_mdp_are_always_numbers():
     rows = Transitions(jnp.arange(3), jnp.arange(3), jnp.zeros(3), jnp.arange(3), *[jnp.ones(3, bool)] * 3)
-    cleaned, counted = jax.jit(numbers_only)(rows)
+    cleaned, counted = jax.jit(drop_nonfinite)(rows)
     assert same(cleaned, rows)
     assert float(counted["rows_rejected"]) == 0
 
@@ -266,14 +268,14 @@ def test_states_of_a_finite_mdp_are_always_numbers():
 )
 @pytest.mark.fault("a singular covariance", "it is not taken; the one before stays")
 def test_a_covariance_without_a_factor_is_refused(moment):
-    covariance, rounding = jnp.eye(3), jnp.full((3, 3), 1e-9)
-    add = jax.jit(add_moment)
-    kept, lost, refused = add(covariance, moment, rounding)
-    assert float(refused) == 1
-    assert same((kept, lost), (covariance, rounding))
-    more, _, refused = add(covariance, 0.5 * jnp.eye(3), rounding)
-    assert float(refused) == 0
-    np.testing.assert_allclose(more, 1.5 * np.eye(3), atol=1e-6)
+    covariance = Covariance(jnp.eye(3), jnp.full((3, 3), 1e-9), jnp.array(False))
+    add = eqx.filter_jit(Covariance.add)
+    kept = add(covariance, moment)
+    assert float(kept.metrics(1.0)["covariance_skipped"]) == 1
+    assert same((kept.matrix, kept.kahan_error), (covariance.matrix, covariance.kahan_error))
+    more = add(kept, 0.5 * jnp.eye(3))
+    assert float(more.metrics(1.0)["covariance_skipped"]) == 0
+    np.testing.assert_allclose(more.matrix, 1.5 * np.eye(3), atol=1e-6)
 
 
 def identity(state, action):
@@ -283,8 +285,10 @@ def identity(state, action):
 @pytest.mark.parametrize("scale", [0.0, 1.0, 1e30])
 @pytest.mark.fault("the bonus of any state, NaN included", "it is in [0, H]")
 def test_the_bonus_is_between_nothing_and_the_cap(scale):
-    bonus = elliptical_bonus(identity, jnp.diag(jnp.array([1.0, 1e-6])), jnp.float32(scale), 5)
-    broken = EllipticalBonus(identity, jnp.full((2, 2), NAN), jnp.float32(scale), 5.0)
+    ellipse = Elliptical().init(jr.key(0), identity, jnp.diag(jnp.array([1.0, 1e-6])))
+    bonus, broken = (
+        CappedBonus(b, jnp.float32(scale), 5.0) for b in (ellipse, Ellipse(identity, jnp.full((2, 2), NAN)))
+    )
     numbers = [0.0, 1.0, -1.0, 1e-30, 1e20, 3e38, -3e38, np.inf, -np.inf, np.nan]
     states = jnp.array([(x, y) for x in numbers for y in numbers], jnp.float32)
     for b in (bonus, broken):
@@ -305,19 +309,20 @@ def walk_of(n=400, seed=0):
 
 
 @eqx.filter_jit
-def train(model, key, replay):
-    return model.train(key, replay)
+def train(model, fitted, key, replay):
+    return model.train(key, line(), fitted, replay)
 
 
-def small(**fitting):
-    return Neural.of(jr.key(0), 1, 1, sizes=(8,), fitting=Fitting(**({"batch": 8, "unroll": 1} | fitting)))
+def small(**settings):
+    return Neural(**({"sizes": (8,), "batch": 8, "unroll": 1} | settings))
 
 
 @pytest.mark.fault("a gradient of the model's fit a million times too large", "that step is skipped and counted")
 def test_a_step_with_an_absurd_gradient_is_skipped():
     """One row in 400 is far out, where a unit of the net that nothing else wakes answers a billion times too much. Only
     the batches with that row are skipped, and the others train."""
-    model = small(steps=40, decay=0.0)
+    part = small(steps=40, decay=0.0)
+    model = part.init(jr.key(0), line())
     weights, biases = model.net.weights, model.net.biases
     sleeping = (
         (weights[0].at[:, 0].set(jnp.array([0.0, 1.0])), weights[1].at[0].set(1e8)),
@@ -331,11 +336,11 @@ def test_a_step_with_an_absurd_gradient_is_skipped():
     data = eqx.tree_at(lambda d: d.action, data, data.action.at[0].set(1e3))
     replay = Replay(data, jnp.zeros((), int))
     key = jr.key(1)
-    rows, _ = eqx.filter_jit(window_rows)(key, replay, 40 * 8, 1)
+    rows, _ = eqx.filter_jit(Replay.window_rows)(replay, key, 40 * 8, 1)
     hit = (np.asarray(rows).reshape(40, 8) == 0).any(1)
     assert 0 < hit.sum() < 5
     assert not hit[-4:].any()  # it would be in the loss at the end
-    fitted, metrics = train(model, key, replay)
+    fitted, metrics = train(part, model, key, replay)
     assert float(metrics["model_skipped"]) == hit.sum()
     taken = [int(x) for x in jax.tree.leaves(fitted.optimiser) if x.dtype == jnp.int32]
     assert taken == [40 - hit.sum()]
@@ -347,14 +352,14 @@ def test_a_step_with_an_absurd_gradient_is_skipped():
 @pytest.mark.fault("a model's fit that explodes", "the model of before stays; all steps count as skipped")
 def test_a_fit_that_explodes_is_undone():
     replay = Replay(walk_of(), jnp.zeros((), int))
-    model, metrics = train(small(steps=20), jr.key(0), replay)
+    part = small(steps=20)
+    model, metrics = train(part, part.init(jr.key(0), line()), jr.key(0), replay)
     assert float(metrics["model_skipped"]) == 0
-    wild = dataclasses.replace(model, fitting=dataclasses.replace(model.fitting, rate=30.0))
-    after, metrics = train(wild, jr.key(1), replay)
+    after, metrics = train(dataclasses.replace(part, rate=30.0), model, jr.key(1), replay)
     assert np.isfinite(metrics["model_loss"])  # it is all in numbers
     assert float(metrics["model_loss"]) > 100
     assert float(metrics["model_skipped"]) == 20
-    assert same(after, wild)
+    assert same(after, model)
 
 
 def test_a_model_is_fitted_to_the_rows_that_are_numbers():
@@ -362,8 +367,10 @@ def test_a_model_is_fitted_to_the_rows_that_are_numbers():
     bad = eqx.tree_at(
         lambda d: (d.state, d.next_state), data, (data.state.at[5].set(INF), data.next_state.at[8].set(-1e38))
     )
-    fitted, metrics = eqx.filter_jit(lambda m, k, d: m.fit(k, d))(small(steps=20), jr.key(0), bad)
-    assert float(metrics["rows_rejected"]) == 2
+    rows, rejected = eqx.filter_jit(drop_nonfinite)(bad)
+    part = small(steps=20)
+    fitted, metrics = train(part, part.init(jr.key(0), line()), jr.key(0), Replay(rows, jnp.zeros((), int)))
+    assert float(rejected["rows_rejected"]) == 2
     assert float(metrics["model_skipped"]) == 0
     assert numbers((fitted, metrics))
     kept = np.setdiff1d(np.arange(400), [5, 8])
@@ -404,12 +411,12 @@ def test_imagined_rewards_that_are_no_numbers_pay_nothing():
         mdp = imagine(line(amount), move, lambda s, a: jnp.float32(0.25))
         assert float(mdp.reward(right, right, right)) == 0.25
         assert float(mdp.reward(right, right, left)) == 1.25
-    assert float(imagine(line(1e30), move, no_bonus).reward(right, right, right)) == pytest.approx(1e30)
+    assert float(imagine(line(1e30), move, pay_nothing).reward(right, right, right)) == pytest.approx(1e30)
 
 
 SHOOTERS = (
-    CEM(ACTIONS, num_plans=50, plan_length=4, iterations=3, elites=5),
-    MPPI(ACTIONS, num_plans=50, plan_length=4, temperature=0.01, noise_cov=0.3),
+    CEM(num_plans=50, plan_length=4, iterations=3, elites=5),
+    MPPI(num_plans=50, plan_length=4, temperature=0.01, noise_cov=0.3),
 )
 
 
@@ -424,8 +431,9 @@ class Push(eqx.Module):
 
 @eqx.filter_jit
 def refine(shooter, limit, amount, plan):
-    mdp = MDP(initial, Push(jnp.float32(limit)), lambda s, a, s2: amount - jnp.sum((s2 - 0.4) ** 2), never, 4)
-    return shooter.refine(jr.key(0), imagine(mdp, mdp.transition, no_bonus), jnp.zeros(1), plan)
+    push, reward = Push(jnp.float32(limit)), lambda s, a, s2: amount - jnp.sum((s2 - 0.4) ** 2)
+    mdp = MDP(initial, push, reward, never, STATES, ACTIONS, 4)
+    return shooter.refine(jr.key(0), imagine(mdp, mdp.transition, pay_nothing), jnp.zeros(1), plan)
 
 
 @pytest.mark.parametrize("shooter", SHOOTERS, ids=["cem", "mppi"])
@@ -446,23 +454,37 @@ def test_plans_that_are_no_numbers(shooter):
 # -- Algorithm 1 -------------------------------------------------------------------------------------------------------
 
 
+class UniformPlanner(Planner):
+    """Uniform play, whatever the MDP."""
+
+    def init(self, key, mdp):
+        return UniformPolicy(mdp.actions)
+
+    def plan(self, key, mdp, policy):
+        return policy, {}
+
+
 @pytest.mark.fault("NaN in the rows or rewards of Algorithm 1", "the same; a policy that made one is not the best")
 def test_algorithm_1_does_the_same():
     def phi(state, action):
         return 0.2 * jnp.concatenate([state, action])
 
-    world = JaxWorld(line(), STATES, ACTIONS)
-    algo = PCMLP(world, phi, small(steps=3), UniformPlanner(ACTIONS), num_iterations=2, samples_per_policy=20)
-    learner = algo.start(KEYS)
+    world = JaxWorld(line())
+    algo = PCMLP(phi, small(steps=3), UniformPlanner(), samples_per_policy=20, ridge=1.0).bind(Problem(world))
+    learner = algo.start(KEYS, world.mdp, 2)
     samples, _ = world.collect(KEYS, learner.policy, 20)
     faulty = spoilt(samples, state=(3, NAN), action=(7, INF), reward=(11, INF))
-    after, metrics = framework._improve(KEYS, algo, learner, faulty, faulty, jnp.array(1))
+
+    def improved(learner, samples):
+        return framework._improve(KEYS, as_inputs(algo), world.mdp, learner, samples, samples, jnp.array(1))
+
+    after, metrics = improved(learner, faulty)
     assert skipped(metrics) == {"rows_rejected": 2.0, "rewards_rejected": 1.0}
     assert numbers(eqx.tree_at(lambda l: l.values, after, None))
     assert float(after.values[0, 0]) == -np.inf  # not the best, with a reward that is no number
     state, action = (np.delete(np.asarray(x)[0], [3, 7], axis=0) for x in (samples.state, samples.action))
     seen = 0.2 * np.concatenate([state, action], axis=1)
-    np.testing.assert_allclose(after.covariance[0], np.eye(2) + seen.T @ seen / 20, rtol=1e-5)
-    wild = eqx.tree_at(lambda l: l.covariance, learner, -learner.covariance)
-    _, metrics = framework._improve(KEYS, algo, wild, samples, samples, jnp.array(1))
+    np.testing.assert_allclose(after.covariance.matrix[0], np.eye(2) + seen.T @ seen / 20, rtol=1e-5)
+    wild = eqx.tree_at(lambda l: l.covariance.matrix, learner, -learner.covariance.matrix)
+    _, metrics = improved(wild, samples)
     assert skipped(metrics)["covariance_skipped"] == 1

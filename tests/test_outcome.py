@@ -1,19 +1,24 @@
 """Rewards and ends that are learned: that they are those of the world, and that a fit cannot spoil them."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from spaces_only import spaces_only
 
-from pcmlp.imagine import as_learned, no_reward, unknowns
-from pcmlp.models import DrawNeural, Fitting
-from pcmlp.models.outcome import DrawWithOutcome, Outcome
-from pcmlp.replay import Replay
-from pcmlp.types import MDP, Transitions, never, unknown
+from pcmlp.imagine import unknown_functions
+from pcmlp.models import Neural, OutcomeNet
+from pcmlp.models.outcome import WithOutcome
+from pcmlp.replay import Replay, Transitions
+from pcmlp.spaces import Box
+from pcmlp.types import never, unknown
 
-FITTING = Fitting(steps=100, batch=64, rate=3e-3)
+NET = OutcomeNet(steps=400, batch=64, rate=3e-3)
+MDP = spaces_only(Box.of(1.0, 2), Box.of(1.0, 1))
 
 
 def reward(state, action, next_state):
@@ -36,7 +41,7 @@ def rows(key, count=1_000):
 
 @eqx.filter_jit
 def trained(key, data):
-    return Outcome.of(key, 2, 1, FITTING).train(key, Replay(data, jnp.zeros((), int)))
+    return NET.train(key, NET.init(key, MDP), Replay(data, jnp.zeros((), int)))
 
 
 @pytest.fixture(scope="module")
@@ -84,28 +89,30 @@ def test_padding_counts_for_nothing():
 
 def test_a_fit_that_is_no_number_is_undone():
     data = rows(jr.key(1))
-    before = Outcome.of(jr.key(0), 2, 1, FITTING)
+    before = NET.init(jr.key(0), MDP)
     broken = eqx.tree_at(lambda o: o.net.biases[-1], before, jnp.array([jnp.nan, 0.0]))
-    after, metrics = eqx.filter_jit(lambda o: o.train(jr.key(0), Replay(data, jnp.zeros((), int))))(broken)
+    after, metrics = eqx.filter_jit(NET.train)(jr.key(0), broken, Replay(data, jnp.zeros((), int)))
     assert np.isnan(metrics["reward_error"])
     assert metrics["outcome_skipped"] == 1
     np.testing.assert_array_equal(after.inputs.std, before.inputs.std)
 
 
 def test_only_what_is_unknown_is_learned():
-    model = DrawWithOutcome(DrawNeural(2, 1, (4,), FITTING))(jr.key(0))
+    dynamics = Neural(sizes=(4,))
+    model = WithOutcome(dynamics, NET).init(jr.key(0), MDP)
     for known_reward, known_end, names in (
         (unknown, unknown, ["reward", "termination"]),
-        (no_reward, unknown, ["termination"]),
+        (reward, unknown, ["termination"]),
         (unknown, never, ["reward"]),
-        (no_reward, never, []),
+        (reward, never, []),
     ):
-        world = MDP(never, never, known_reward, known_end, 10)
-        assert unknowns(world) == names
-        mdp = as_learned(world, model)
-        assert (mdp.reward is no_reward) == (known_reward is no_reward)
+        world = dataclasses.replace(MDP, reward=known_reward, terminal=known_end)
+        assert unknown_functions(world) == names
+        mdp = model.complete(world)
+        assert (mdp.reward is reward) == (known_reward is reward)
         assert (mdp.terminal is never) == (known_end is never)
+        assert mdp.transition is world.transition
+        assert unknown_functions(mdp) == []
         assert mdp.reward is not unknown
         assert mdp.terminal is not unknown
-    world = MDP(never, never, unknown, unknown, 10)
-    assert as_learned(world, DrawNeural(2, 1, (4,), FITTING)(jr.key(0))) is world
+    assert dynamics.init(jr.key(0), MDP).complete(MDP) is MDP

@@ -1,6 +1,5 @@
 """PETS and its relatives: particles that stay with a member, a first episode at random, planning in the world."""
 
-import json
 from functools import partial
 
 import equinox as eqx
@@ -9,30 +8,31 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from spaces_only import spaces_only
 
-from pcmlp.baselines.random import RandomFirst, decided
 from pcmlp.cli import main
-from pcmlp.experiments.job import CLIPPED_PLANS
-from pcmlp.framework import example_row
-from pcmlp.imagine import grounded, imagine, no_bonus
-from pcmlp.models import DrawProbabilistic, Ensemble, Fitting, Known, Neural
-from pcmlp.planners import CEM, Shooting
-from pcmlp.planners.shooting import ensemble_size, one_member, plan_returns
-from pcmlp.replay import Replay
-from pcmlp.runs import checkpoint
-from pcmlp.runs.build import build
-from pcmlp.runs.config import from_json, resolve, to_json
-from pcmlp.runs.evaluate import Judge
+from pcmlp.imagine import imagine, pay_nothing, restrict
+from pcmlp.models import Neural, Probabilistic
+from pcmlp.models.known import KnownTransition
+from pcmlp.planners import CEM
+from pcmlp.planners.shooting import ensemble_size, plan_returns, with_member
+from pcmlp.replay import Replay, Transitions
+from pcmlp.runs.config import build, resolve
+from pcmlp.runs.evaluate import Evaluator
 from pcmlp.runs.folder import RunFolder, read_metrics
 from pcmlp.runs.lock import Lock
 from pcmlp.runs.run import Run
-from pcmlp.tasks.mujoco import ROBOTS
+from pcmlp.settings import ConfigError
+from pcmlp.spaces import Box, Range
+from pcmlp.tasks import TASKS
+from pcmlp.tasks.mujoco.robot import RobotTask
 from pcmlp.tasks.mujoco.simulator import Simulator
 from pcmlp.tasks.mujoco.transition import SimulatedTransition
-from pcmlp.types import MDP, Box, ConfigError, never
+from pcmlp.types import MDP, never
 from pcmlp.world import JaxWorld
 
-ACTIONS = Box.of(1.0, 1)
+ROBOTS = {name: task.robot for name, task in TASKS.items() if issubclass(task, RobotTask)}
+STATES, ACTIONS = Box.of(jnp.inf, 2), Box.of(1.0, 1)
 STATE = jnp.array([0.3, -0.2])
 PLANS = jr.uniform(jr.key(5), (7, 4, 1), minval=-1.0)
 TINY_CEM = ("planner.num_plans=8", "planner.elites=3", "planner.plan_length=3", "planner.iterations=2")
@@ -50,17 +50,21 @@ def paid(state, action, next_state):
 
 def imagined(model) -> MDP:
     """As the algorithm hands it to a planner."""
-    world = MDP(first, model, paid, never, 20)
-    everywhere = Box(jnp.full(2, -jnp.inf), jnp.full(2, jnp.inf))
-    return grounded(imagine(world, model, no_bonus), everywhere, ACTIONS, STATE[None])
+    world = MDP(first, model, paid, never, STATES, ACTIONS, 20)
+    everywhere = Range(STATES.low, STATES.high)
+    return restrict(imagine(world, model, pay_nothing), everywhere, STATE[None])
+
+
+def untrained(model, key):
+    return eqx.filter_jit(model.init)(key, spaces_only(STATES, ACTIONS))
 
 
 def probabilistic(members: int):
-    return eqx.filter_jit(DrawProbabilistic(2, 1, (8, 8), Fitting(), members, members))(jr.key(1))
+    return untrained(Probabilistic(sizes=(8, 8), members=members), jr.key(1))
 
 
 def ensemble(members: int):
-    return jax.jit(lambda k: Ensemble.of(k, members, 2, 1, sizes=(8,)))(jr.key(1))
+    return untrained(Neural(sizes=(8,), members=members), jr.key(1))
 
 
 returns_of = eqx.filter_jit(plan_returns)
@@ -85,30 +89,30 @@ def test_the_return_of_a_plan_is_the_mean_over_members(make, particles):
                 after = move(keys[i, t], state, PLANS[n, t])
                 expected[n] += float(paid(state, PLANS[n, t], after)) / particles
                 state = after
-    np.testing.assert_allclose(returns_of(key, mdp, STATE, PLANS, ACTIONS, particles), expected, rtol=1e-4)
+    np.testing.assert_allclose(returns_of(key, mdp, STATE, PLANS, particles), expected, rtol=1e-4)
 
 
 def test_one_particle_keeps_to_one_member_and_all_are_drawn():
     mdp = imagined(ensemble(3))
-    alone = [np.asarray(returns_of(jr.key(0), one_member(mdp, i), STATE, PLANS, ACTIONS, 1)) for i in range(3)]
+    alone = [np.asarray(returns_of(jr.key(0), with_member(mdp, i), STATE, PLANS, 1)) for i in range(3)]
     found = set()
     for seed in range(12):
-        drawn = np.asarray(returns_of(jr.key(seed), mdp, STATE, PLANS, ACTIONS, 1))
+        drawn = np.asarray(returns_of(jr.key(seed), mdp, STATE, PLANS, 1))
         found |= {i for i in range(3) if np.allclose(drawn, alone[i], rtol=1e-5)}
     assert found == {0, 1, 2}
 
 
 def test_without_an_ensemble_nothing_is_put_in_its_place():
-    model = jax.jit(lambda k: Neural.of(k, 2, 1, sizes=(8,)))(jr.key(0))
+    model = untrained(Neural(sizes=(8,)), jr.key(0))
     mdp = imagined(model)
     assert ensemble_size(mdp) is None
-    assert jax.tree.structure(one_member(mdp, 0)) == jax.tree.structure(mdp)
-    np.testing.assert_array_equal(one_member(mdp, 1).transition.model.net.weights[0], model.net.weights[0])
+    assert jax.tree.structure(with_member(mdp, 0)) == jax.tree.structure(mdp)
+    np.testing.assert_array_equal(with_member(mdp, 1).transition.model.net.weights[0], model.net.weights[0])
 
 
 def test_the_first_episode_is_random_and_the_next_is_planned():
-    planner = RandomFirst(Shooting(CEM(ACTIONS, num_plans=8, plan_length=3, elites=2, iterations=2)), ACTIONS)
-    mdp = imagined(Known(lambda key, state, action: state + 0.1 * action[0]))
+    planner = CEM(num_plans=8, plan_length=3, elites=2, iterations=2, random_first=True)
+    mdp = imagined(KnownTransition(lambda key, state, action: state + 0.1 * action[0]))
 
     @eqx.filter_jit
     def act(policy, keys):
@@ -125,13 +129,13 @@ def test_the_first_episode_is_random_and_the_next_is_planned():
 
 def test_nothing_is_searched_for_before_anything_is_planned(monkeypatch):
     """Neither for the first samples of several seeds nor to judge the first policies."""
-    planner = RandomFirst(Shooting(CEM(ACTIONS, num_plans=8, plan_length=3, elites=2)), ACTIONS)
-    mdp = imagined(Known(lambda key, state, action: state + 0.1 * action[0]))
-    keys, world = jr.split(jr.key(0), 2), JaxWorld(mdp, Box.of(1.0, 2), ACTIONS)
+    planner = CEM(num_plans=8, plan_length=3, elites=2, random_first=True)
+    mdp = imagined(KnownTransition(lambda key, state, action: state + 0.1 * action[0]))
+    keys, world = jr.split(jr.key(0), 2), JaxWorld(mdp)
     policies = eqx.filter_vmap(planner.init, in_axes=(0, None))(keys, mdp)
     searched = []
 
-    def search(shooter, key, mdp, state, plan):
+    def search(planner, key, mdp, state, plan):
         searched.append(state)
         return plan
 
@@ -139,15 +143,15 @@ def test_nothing_is_searched_for_before_anything_is_planned(monkeypatch):
     both = world.collect(keys, policies, 20)[0]
     assert searched  # by both sides of the condition
     searched.clear()
-    alone = world.collect(keys, decided(policies), 20)[0]
-    Judge(world, keys, 2).returns(policies)
+    alone = world.collect(keys, policies.resolve(), 20)[0]
+    Evaluator(world, keys, 2).returns(policies)
     assert not searched
     for x, y in zip(jax.tree.leaves(alone), jax.tree.leaves(both), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-6)
-    planned = eqx.tree_at(lambda policy: policy.random, policies, jnp.zeros(2, bool))
-    assert decided(planned) is planned
+    planned = eqx.tree_at(lambda policy: policy.untrained, policies, jnp.zeros(2, bool))
+    assert planned.resolve() is planned
     for name in ("pets", "lc3"):
-        assert build(resolve("cart-pole", name))[1].exploring is decided
+        assert build(resolve("cart-pole", name))[1].planner.random_first
 
 
 @pytest.mark.parametrize("name", ROBOTS)
@@ -182,35 +186,22 @@ def test_a_plan_that_went_astray_stays_there():
 
 
 def test_the_world_is_the_model_of_pets_gt():
-    task, algo = build(resolve("pendulum", "pets-gt"))
-    model = algo.model(jr.key(0))
-    assert model.transition is task.world.mdp.transition
-    replay = Replay.like(example_row(task.world), 1)
-    assert model.train(jr.key(0), replay) == (model, {})
-    _, robot = build(resolve("hopper-et", "pets-gt"))
-    assert isinstance(robot.model(jr.key(0)).transition, SimulatedTransition)
+    problem, algo = build(resolve("pendulum", "pets-gt"))
+    mdp = problem.world.mdp
+    model = algo.model.init(jr.key(0), mdp)
+    assert model.transition is mdp.transition
+    replay = Replay.empty(Transitions.example(mdp.states, mdp.actions), 1)
+    assert algo.model.train(jr.key(0), mdp, model, replay) == (model, {})
+    problem, algo = build(resolve("hopper-et", "pets-gt"))
+    assert isinstance(algo.model.init(jr.key(0), problem.world.mdp).transition, SimulatedTransition)
 
 
-@pytest.mark.parametrize(("algo", "judged"), [("pets", 1), ("pets-gt", 1), ("lc3", 2), ("pcmlp", 2)])
-def test_one_search_is_judged_once(algo, judged, tmp_path):
+@pytest.mark.parametrize(("algo", "evaluated"), [("pets", 1), ("pets-gt", 1), ("lc3", 2), ("pcmlp", 2)])
+def test_one_search_is_evaluated_once(algo, evaluated, tmp_path):
     config = resolve("pendulum", algo, seeds=(100,))
     with Lock(tmp_path) as lock:
-        run = Run(config, *build(config), RunFolder(tmp_path), lock, jr.key(100)[None])
-    assert list(run._judges) == ["eval", "explore"][:judged]
-
-
-@pytest.mark.parametrize(
-    ("task", "algo"), [("knr-lds", "pcmlp-knr"), ("mountain-car", "pets"), ("mountain-car", "pets-gt")]
-)
-def test_a_search_made_before_it_could_be_held_back_is_read_as_it_was(task, algo):
-    """Also where today's preset holds it back."""
-    was = resolve(task, algo, settings=CLIPPED_PLANS)
-    old = json.loads(to_json(was))
-    del old["planner"]["truncated"], old["planner"]["smoothing"]
-    assert from_json(json.dumps(old)) == was
-    assert checkpoint.of_old(json.loads(to_json(was)))["planner"] == old["planner"]
-    now = resolve(task, algo)
-    assert (checkpoint.fingerprint(was) == checkpoint.fingerprint(now)) == (algo == "pcmlp-knr")
+        run = Run(config, *build(config), RunFolder(tmp_path), lock)
+    assert list(run._evaluators) == ["eval", "explore"][:evaluated]
 
 
 def test_true_dynamics_that_nobody_can_enter():
@@ -222,13 +213,16 @@ def test_true_dynamics_that_nobody_can_enter():
     ("command", "named"),
     [
         ("train hand-egg --algo pets-gt", "algo=pets-gt: not made for hand-egg; give --algo"),
-        ("train gym:Pendulum-v1 --algo pets-gt", "algo=pets-gt: not made for any environment; give"),
-        ("train cart-pole --algo pets --set model.elites=6", "model.elites=6: give 1 to model.members=5"),
+        ("train gym:Pendulum-v1 --algo pets-gt", "algo=pets-gt: not made for gym:Pendulum-v1; give --algo"),
+        ("train cart-pole --algo pets --set model.elites=6", "model.elites=6: give 1 to members=5, or none for all"),
         ("train cart-pole --algo pets --set model.members=0", "model.members=0: give 1 or more"),
         ("train cart-pole --algo pets --set model.decay=-1", "model.decay=-1"),
-        ("train cart-pole --algo pets --set model.name=neural", "model.name=neural"),
+        (
+            "train cart-pole --algo pets --set model.name=neural",
+            "model.name=neural: pets takes probabilistic; give that",
+        ),
         ("train cart-pole --algo pets --set model.unroll=2", "model.unroll=2: model probabilistic has no unroll"),
-        ("train cart-pole --algo mbpo --set planner.name=trpo", "planner.name=trpo: mbpo plans by sac"),
+        ("train cart-pole --algo mbpo --set planner.name=trpo", "planner.name=trpo: mbpo takes sac; give that"),
     ],
 )
 def test_bad_input(command, named, tmp_path, capsys):

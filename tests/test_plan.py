@@ -12,23 +12,24 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from pcmlp import replan as replanning
+from pcmlp.algorithms import replan as replanning
+from pcmlp.algorithms.deep import imagination
+from pcmlp.algorithms.replan import Ahead, Search
 from pcmlp.cli import main
-from pcmlp.deep import imagination
 from pcmlp.experiments import held_out
 from pcmlp.experiments.experiment import Done
 from pcmlp.experiments.scales import SMOKE
 from pcmlp.experiments.tables import write_table
 from pcmlp.planners import GuidedPolicy
-from pcmlp.replan import Ahead, Search
 from pcmlp.runs import plan as planning
-from pcmlp.runs.aim import Aim, Functions, aimed, read_plan
-from pcmlp.runs.build import build
-from pcmlp.runs.config import load_config, resolve, to_json
-from pcmlp.runs.evaluate import Held, measure
+from pcmlp.runs.aim import Aim, Functions, read_plan, with_objective
+from pcmlp.runs.config import build, load_config, resolve, to_json
+from pcmlp.runs.evaluate import Indicator, measure
 from pcmlp.runs.policy import SavedRun, load_run
 from pcmlp.runs.train import train
-from pcmlp.types import ConfigError, never
+from pcmlp.settings import ConfigError
+from pcmlp.trees import take
+from pcmlp.types import Planner, never
 
 SEEDS = (3, 8)
 FILE = """
@@ -93,7 +94,7 @@ def test_a_plan_is_made_and_measured_under_its_reward(run, tmp_path, capsys):
     before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
     assert main(words(run, "--terminal", "aims.py:nowhere", "--success", "aims.py:there")) == 0
     shown = capsys.readouterr().out
-    assert "after 40 env steps, with no new one" in shown
+    assert "after 40 env steps, without a new one" in shown
     assert "pcmlp eval out --trust-code" in shown
     record = json.loads((tmp_path / "out/plan.json").read_text())
     assert [seed["seed"] for seed in record["seeds"]] == list(SEEDS)
@@ -107,8 +108,8 @@ def test_a_plan_is_made_and_measured_under_its_reward(run, tmp_path, capsys):
     assert result["aim"]["reward"] == "aims.py:right"
     # again, by hand: the policies in the real maze, paid by their place
     saved = load_run(tmp_path / "out", trust_code=True)
-    assert saved.task.success_return is None
-    first = saved.task.world.mdp.reward(jnp.array([0.3, 0.1]), jnp.zeros(2), jnp.array([0.7, 0.1]))
+    assert saved.problem.success_return is None
+    first = saved.problem.world.mdp.reward(jnp.array([0.3, 0.1]), jnp.zeros(2), jnp.array([0.7, 0.1]))
     assert float(first) == pytest.approx(0.7)
     for row in result["seeds"]:
         assert 0 < row["return_mean"] < 20 * 3.0
@@ -119,14 +120,14 @@ def test_a_plan_is_made_and_measured_under_its_reward(run, tmp_path, capsys):
 def test_success_is_by_the_predicate_at_any_step(run):
     learned = planning.load_learned(run, [8])
     assert learned.config.seeds == (8,)
-    always, nowhere = (Held(f) for f in (lambda s, a, n: n[0] < 5.0, lambda s, a, n: n[0] > 5.0))
+    always, nowhere = (Indicator(f) for f in (lambda s, a, n: n[0] < 5.0, lambda s, a, n: n[0] > 5.0))
     planned = planning.plan(learned, Functions(reward=always, terminal=never), how=Ahead(1, 1))
     assert planned.values.tolist() == [[[20.0]]]
     for predicate, share in ((always.predicate, 1.0), (nowhere.predicate, 0.0)):
         functions = Functions(reward=always, terminal=never, success=predicate)
-        (row,) = measure(SavedRun(run, learned.config, planned.task, planned.policies, None, functions), 3)
+        (row,) = measure(SavedRun(run, learned.config, planned.problem, planned.policies, None, functions), 3)
         assert (row["seed"], row["success"], row["return_mean"]) == (8, share, 20.0)
-    threshold = aimed(learned.task, Functions(reward=always, terminal=never), 20.5)
+    threshold = with_objective(learned.problem, Functions(reward=always, terminal=never), 20.5)
     (row,) = measure(SavedRun(run, learned.config, threshold, planned.policies), 3)
     assert row["success"] == 0.0
 
@@ -135,9 +136,9 @@ def test_what_it_plans_in_is_the_learned_model_with_the_new_reward_alone(run):
     learned = planning.load_learned(run)
     seen = []
 
-    class Spy(eqx.Module):
+    class Spy(Planner):
         def init(self, key, mdp):
-            return learned.algo.planner.init(key, mdp)
+            return learned.algorithm.planner.init(key, mdp)
 
         def plan(self, key, mdp, policy):
             seen.append(mdp)
@@ -146,14 +147,13 @@ def test_what_it_plans_in_is_the_learned_model_with_the_new_reward_alone(run):
     def reward(state, action, next_state):
         return 3.0 * next_state[1]
 
-    task = aimed(learned.task, Functions(reward=reward), None)
-    algo = dataclasses.replace(learned.algo, world=task.world)
-    object.__setattr__(algo, "planner", Spy())
-    one = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, learned.learner)
-    replanning.plan_anew(learned.keys[0], algo, one, 1, 1)
+    mdp = with_objective(learned.problem, Functions(reward=reward), None).world.mdp
+    algo = dataclasses.replace(learned.algorithm, planner=Spy(), reward_free=False)
+    one = take(learned.learner, 0)
+    replanning.replan_one(learned.keys[0], algo, mdp, one, 1, 1)
     row = jnp.array([0.5, 0.5]), jnp.ones(2), jnp.array([0.4, 0.6])
     assert float(seen[0].reward(*row)) == pytest.approx(1.8)  # and no bonus
-    expected = imagination(learned.algo, one.model, lambda s, a: jnp.zeros(()), one.seen, jnp.zeros((4, 2)))
+    expected = imagination(algo, mdp, one.bonus, one.seen, jnp.zeros((4, 2)), one.model, jnp.array(False))
     key = jax.random.key(0)
     np.testing.assert_allclose(seen[0].transition(key, *row[:2]), expected.transition(key, *row[:2]))
     starts = np.asarray(seen[0].initial.states)
@@ -197,12 +197,13 @@ def test_a_search_at_every_step_is_planned_saved_and_measured(run, tmp_path):
 def test_a_guide_comes_without_what_only_learning_needs(tiny):
     """SAC's, as robots have it: critics and optimiser would be in every saved plan."""
     sizes = ("planner.name=sac", "planner.sizes=8", "planner.streams=4", "planner.updates=2", "planner.batch=4")
-    _, algo = build(resolve("point-umaze", "pcmlp", SEEDS, 40, (*tiny, *sizes, "task.horizon=20")))
-    learner = algo.start(jax.vmap(jax.random.key)(jnp.array(SEEDS)))
-    policies = replanning.searching_of_seeds(algo, learner, Search(5, 3))
+    problem, algo = build(resolve("point-umaze", "pcmlp", SEEDS, 40, (*tiny, *sizes, "task.horizon=20")))
+    mdp = problem.world.mdp
+    learner = algo.start(jax.vmap(jax.random.key)(jnp.array(SEEDS)), mdp, 2)
+    policies = replanning.guided_policies(algo, mdp, learner, Search(5, 3))
     assert policies.guide.targets is policies.guide.optimiser is None
     assert eqx.tree_equal(policies.guide.learned.actor, learner.policy.learned.actor)
-    one = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, policies)
+    one = take(policies, 0)
     _, action = one(jax.random.key(0), one.init(), jnp.array([0.5, 0.5]))
     assert action.shape == (2,)
     assert np.isfinite(action).all()
@@ -213,22 +214,20 @@ def test_the_best_of_all_attempts_is_kept(run, monkeypatch):
     learned = planning.load_learned(run, [3])
     made_up = jnp.array([0.0, 0.9, 0.9, jnp.nan])
 
-    class Counting(eqx.Module):
+    class Counting(Planner):
         """Adds 1 to the noise at every round, so that a policy says how many it has had, and begins at 1."""
 
-        inner: object
-
         def init(self, key, mdp):
-            return self.inner.init(key, mdp)
+            return learned.algorithm.planner.init(key, mdp)
 
         def plan(self, key, mdp, policy):
             policy = eqx.tree_at(lambda p: p.noise, policy, policy.noise + 1.0)
             return policy, {"planned_value": made_up[jnp.clip(policy.noise - 2.0, 0, 3).astype(int)]}
 
-    algo = dataclasses.replace(learned.algo, world=learned.task.world)
-    object.__setattr__(algo, "planner", Counting(learned.algo.planner))
-    one = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, learned.learner)
-    policy, values = replanning.plan_anew(learned.keys[0], algo, one, 2, 4)
+    algo = dataclasses.replace(learned.algorithm, planner=Counting())
+    policy, values = replanning.replan_one(
+        learned.keys[0], algo, learned.problem.world.mdp, take(learned.learner, 0), 2, 4
+    )
     np.testing.assert_allclose(values, [0.0, 0.9, 0.9, np.nan] * 2, rtol=1e-6)  # each attempt begins anew
     assert float(policy.noise) == 4.0
 
@@ -251,8 +250,8 @@ def test_the_tasks_own_reward_needs_no_file(run, tmp_path, capsys):
     assert not (tmp_path / "imported").exists()
     assert read_plan(tmp_path / "out") == (Aim(), None)
     saved = load_run(tmp_path / "out")
-    assert saved.task.success_return == 1.0
-    assert saved.task.world.mdp.terminal is not never  # the goal ends it again
+    assert saved.problem.success_return == 1.0
+    assert saved.problem.world.mdp.terminal is not never  # the goal ends it again
 
 
 @pytest.mark.fault("`pcmlp eval` of a plan whose code is not trusted, has changed or is gone", "refused, nothing runs")

@@ -9,14 +9,16 @@ import jax.random as jr
 import numpy as np
 import pytest
 import scipy.linalg
+from lqr import LQR
 
 from pcmlp import rollout
 from pcmlp.imagine import imagine
-from pcmlp.models import KNR
-from pcmlp.planners import CEM, LQR, MPPI, Shooting, ShootingPolicy
+from pcmlp.models.knr import KNRTransition
+from pcmlp.planners import CEM, MPPI, ShootingPolicy
 from pcmlp.planners.shooting import correlation_factor, plan_returns
+from pcmlp.spaces import Box
 from pcmlp.tasks.finite import CombinationLock
-from pcmlp.types import MDP, Box, never
+from pcmlp.types import MDP, never
 
 A = np.array([[1.0, 0.2], [0.0, 0.9]])
 B = np.array([[0.0], [0.3]])
@@ -45,13 +47,13 @@ def tracking(state, action, next_state):
 
 def system(horizon: int, sigma: float = 0.0, reward=cost) -> MDP:
     W = 20.0 * jnp.asarray(np.concatenate([A, B], axis=1), jnp.float32)
-    knr = KNR(W, LinearFeatures(), sigma, 100.0)
-    return MDP(lambda key: START, knr, reward, never, horizon)
+    knr = KNRTransition(W, LinearFeatures(), sigma)
+    return MDP(lambda key: START, knr, reward, never, STATES, ACTIONS, horizon)
 
 
 @eqx.filter_jit
 def lqr_policy(mdp: MDP):
-    planner = LQR(STATES, ACTIONS)
+    planner = LQR()
     return planner.plan(jr.key(0), mdp, planner.init(jr.key(0), mdp))
 
 
@@ -99,11 +101,11 @@ def test_lqr_refuses_what_is_not_concave_and_what_has_no_mean():
         lqr_policy(lock)
 
 
-_CEM = CEM(ACTIONS, num_plans=300, plan_length=15, iterations=8, elites=15, noise_std=0.3, correlation=0.0)
+_CEM = CEM(num_plans=300, plan_length=15, iterations=8, elites=15, noise_std=0.3, correlation=0.0, warmup=20)
 SHOOTERS = {
     "cem": _CEM,
     "cem of pets": dataclasses.replace(_CEM, truncated=True, smoothing=0.1),
-    "mppi": MPPI(ACTIONS, num_plans=1000, plan_length=15, temperature=0.01, noise_cov=0.004),
+    "mppi": MPPI(num_plans=1000, plan_length=15, temperature=0.01, noise_cov=0.004, warmup=20),
 }
 
 
@@ -111,7 +113,7 @@ SHOOTERS = {
 def test_shooting_is_within_two_percent_of_lqr(name):
     mdp = system(15)
     best = rollout.episode_return(jr.key(0), mdp, lqr_policy(mdp)[0])
-    planner = Shooting(SHOOTERS[name], warmup=20)
+    planner = SHOOTERS[name]
 
     @jax.jit
     def returned(key):
@@ -127,7 +129,7 @@ def test_a_planner_does_not_know_whether_the_mdp_is_real():
     """The imagination of a world with its own transition and no bonus is planned in as the world is."""
     mdp = system(6, sigma=0.1)
     copy = imagine(mdp, mdp.transition, lambda state, action: jnp.zeros(()))
-    planner = Shooting(CEM(ACTIONS, num_plans=20, plan_length=6, iterations=2, elites=4), warmup=2)
+    planner = CEM(num_plans=20, plan_length=6, iterations=2, elites=4, warmup=2)
     plan = eqx.filter_jit(planner.plan)
     plans = [plan(jr.key(0), m, planner.init(jr.key(0), m))[0].start for m in (mdp, copy)]
     np.testing.assert_array_equal(*plans)
@@ -136,10 +138,10 @@ def test_a_planner_does_not_know_whether_the_mdp_is_real():
 def test_all_plans_meet_the_same_noise_and_actions_are_clipped():
     mdp = system(4, sigma=1.0)
     plan = jr.normal(jr.key(1), (4, 1))
-    both = plan_returns(jr.key(0), mdp, START, jnp.stack([plan, plan]), ACTIONS, 3)
+    both = plan_returns(jr.key(0), mdp, START, jnp.stack([plan, plan]), 3)
     assert both[0] == both[1]
     beyond = jnp.stack([jnp.full((4, 1), 5.0), jnp.full((4, 1), 50.0)])
-    np.testing.assert_array_equal(*plan_returns(jr.key(0), mdp, START, beyond, ACTIONS, 1))
+    np.testing.assert_array_equal(*plan_returns(jr.key(0), mdp, START, beyond, 1))
 
 
 def test_rewards_after_a_terminal_state_do_not_count():
@@ -148,17 +150,19 @@ def test_rewards_after_a_terminal_state_do_not_count():
         lambda key, s, a: s + 1.0,
         lambda s, a, s2: jnp.ones(()),
         lambda s, a, s2: s2[0] >= 2.0,
+        Box.of(10.0, 1),
+        Box.of(1.0, 1),
         10,
     )
-    returns = plan_returns(jr.key(0), mdp, jnp.zeros(1), jnp.zeros((1, 10, 1)), Box.of(1.0, 1), 1)
+    returns = plan_returns(jr.key(0), mdp, jnp.zeros(1), jnp.zeros((1, 10, 1)), 1)
     np.testing.assert_array_equal(returns, [2.0])
 
 
 def test_a_policy_shifts_its_plan_and_starts_every_episode_with_the_same():
-    planner = Shooting(MPPI(ACTIONS, num_plans=2, plan_length=3, temperature=1.0, noise_cov=1e-12), warmup=1)
+    planner = MPPI(num_plans=2, plan_length=3, temperature=1.0, noise_cov=1e-12, warmup=1)
     mdp = system(3)
     start = jnp.array([[1.0], [2.0], [3.0]])
-    policy = ShootingPolicy(planner.shooter, mdp, start)
+    policy = ShootingPolicy(planner, mdp, start, None)
     carry, action = policy(jr.key(0), policy.init(), START)
     np.testing.assert_allclose(action, [1.0], atol=1e-4)
     np.testing.assert_allclose(carry, [[2.0], [3.0], [0.0]], atol=1e-4)
@@ -168,10 +172,11 @@ def test_a_policy_shifts_its_plan_and_starts_every_episode_with_the_same():
 def test_planning_keeps_the_better_of_the_old_plan_and_a_new_one():
     """A warm start near the optimum beats refining nothing; a terrible one is dropped."""
     mdp = system(15)
-    planner = Shooting(CEM(ACTIONS, num_plans=50, plan_length=15, iterations=1, elites=5, noise_std=0.05), warmup=1)
+    planner = CEM(num_plans=50, plan_length=15, iterations=1, elites=5, noise_std=0.05, warmup=1)
     plan = eqx.filter_jit(planner.plan)
     nothing = planner.init(jr.key(0), mdp)
-    better, _ = eqx.filter_jit(Shooting(SHOOTERS["cem"], warmup=10).plan)(jr.key(0), mdp, nothing)
+    thorough = dataclasses.replace(SHOOTERS["cem"], warmup=10)
+    better, _ = eqx.filter_jit(thorough.plan)(jr.key(0), mdp, nothing)
     good = eqx.tree_at(lambda p: p.start, nothing, better.start)
     terrible = eqx.tree_at(lambda p: p.start, nothing, jnp.full((15, 1), 5.0))
     with_good, with_terrible, from_nothing = (plan(jr.key(1), mdp, p)[1] for p in (good, terrible, nothing))
@@ -182,7 +187,7 @@ def test_planning_keeps_the_better_of_the_old_plan_and_a_new_one():
 def test_mppi_weights_are_those_of_the_pseudocode():
     """One update against a plain loop over plans and steps."""
     mdp = system(4)
-    shooter = MPPI(ACTIONS, num_plans=6, plan_length=4, temperature=0.3, noise_cov=0.01)
+    shooter = MPPI(num_plans=6, plan_length=4, temperature=0.3, noise_cov=0.01)
     plan = jnp.array([[0.1], [-0.2], [0.3], [0.0]])
     updated = shooter.refine(jr.key(5), mdp, START, plan)
 
@@ -207,27 +212,27 @@ def test_noise_of_many_sizes_finds_the_goal_and_keeps_what_is_good():
     def pays(state, action, next_state):
         return jnp.where(jnp.abs(next_state[0] - 3.0) < 0.05, 10.0, 0.0) - 1e-3 * jnp.sum(action**2)
 
-    mdp = MDP(lambda key: jnp.zeros(1), lambda key, s, a: s + a, pays, lambda s, a, n: jnp.array(False), 4)
+    mdp = MDP(lambda key: jnp.zeros(1), lambda key, s, a: s + a, pays, never, Box.of(10.0, 1), Box.of(1.0, 1), 4)
 
     def best(least: float, std: float) -> float:
-        shooter = MPPI(Box.of(1.0, 1), 64, 4, temperature=0.01, noise_cov=std**2, least_noise=least)
+        shooter = MPPI(num_plans=64, plan_length=4, temperature=0.01, noise_cov=std**2, least_noise=least)
 
         @jax.jit
         def refined(plan):
             return jax.lax.fori_loop(0, 12, lambda i, p: shooter.refine(jr.key(i), mdp, jnp.zeros(1), p), plan)
 
         plan = refined(jnp.zeros((4, 1)))
-        return float(plan_returns(jr.key(0), mdp, jnp.zeros(1), plan[None], Box.of(1.0, 1), 1)[0])
+        return float(plan_returns(jr.key(0), mdp, jnp.zeros(1), plan[None], 1)[0])
 
     assert best(0.01, 5.0) > 9.0
     assert best(1.0, 0.05) < 1.0
-    scales = MPPI(ACTIONS, num_plans=3, least_noise=0.01).scales()
+    scales = MPPI(num_plans=3, least_noise=0.01).scales()
     np.testing.assert_allclose(scales, [0.01, 0.1, 1.0], rtol=1e-5)
 
 
 def test_a_plan_is_made_of_what_actuators_can_do():
     """Noise of a hundred times the range: every action of the plan is a mean of clipped ones."""
-    shooter = MPPI(ACTIONS, num_plans=8, plan_length=4, noise_cov=1e4, temperature=1e6)
+    shooter = MPPI(num_plans=8, plan_length=4, noise_cov=1e4, temperature=1e6)
     plan = np.asarray(shooter.refine(jr.key(1), system(4), START, jnp.zeros((4, 1))))
     assert np.abs(plan).max() <= 5.0
     # with weights all alike, a mean of plus and minus the bound: a quarter of the range apart
@@ -247,9 +252,12 @@ def test_truncated_noise_is_at_most_as_far_as_the_nearer_bound(last):
     actions = Box(jnp.array([-1.0]), jnp.array([3.0]))
 
     def refined(sign, start, **settings):
-        mdp = MDP(lambda key: jnp.zeros(1), lambda key, s, a: s, lambda s, a, s2: sign * jnp.sum(a), never, 1)
+        def paid(state, action, next_state):
+            return sign * jnp.sum(action)
+
+        mdp = MDP(lambda key: jnp.zeros(1), lambda key, s, a: s, paid, never, Box.of(10.0, 1), actions, 1)
         search = {"num_plans": 1000, "iterations": 1, "elites": 1, "truncated": True, **settings}
-        shooter = CEM(actions, plan_length=1, correlation=0.0, **search)
+        shooter = CEM(plan_length=1, correlation=0.0, **search)
         return float(eqx.filter_jit(shooter.refine)(jr.key(0), mdp, jnp.zeros(1), jnp.full((1, 1), start))[0, 0])
 
     most, least = refined(1.0, last), refined(-1.0, last)  # of a thousand, the elite being the best
@@ -265,23 +273,27 @@ def test_truncated_noise_is_at_most_as_far_as_the_nearer_bound(last):
 @pytest.mark.parametrize("low", [0.0, 0.5])
 def test_a_truncated_search_has_room_where_zero_is_no_action_or_the_least(low):
     """Where plans began at zero they would stay at a bound, from which there is no way."""
-    mdp = MDP(lambda key: jnp.zeros(1), lambda key, s, a: s, lambda s, a, s2: -jnp.sum((a - 0.7) ** 2), never, 3)
     actions = Box(jnp.array([low]), jnp.array([1.5]))
-    shooter = CEM(actions, num_plans=50, plan_length=3, iterations=5, elites=5, correlation=0.0, truncated=True)
-    planner = Shooting(shooter, warmup=1, restarts=2)
+
+    def paid(state, action, next_state):
+        return -jnp.sum((action - 0.7) ** 2)
+
+    mdp = MDP(lambda key: jnp.zeros(1), lambda key, s, a: s, paid, never, Box.of(10.0, 1), actions, 3)
+    search = CEM(num_plans=50, plan_length=3, iterations=5, elites=5, correlation=0.0, truncated=True)
+    planner = dataclasses.replace(search, warmup=1, restarts=2)
     policy, _ = eqx.filter_jit(planner.plan)(jr.key(0), mdp, planner.init(jr.key(0), mdp))
     np.testing.assert_allclose(policy.start, 0.7, atol=0.05)
     plan, action = policy(jr.key(1), policy.init(), jnp.zeros(1))
     np.testing.assert_allclose(action, 0.7, atol=0.05)
     np.testing.assert_array_equal(plan[-1], actions.middle)
-    random = np.concatenate([shooter.random_plan(key) for key in jr.split(jr.key(2), 100)])
+    random = np.concatenate([planner.random_plan(key, mdp) for key in jr.split(jr.key(2), 100)])
     assert np.all((random > low) & (random < 1.5))
     assert random.std() > 0.1
 
 
 def test_smoothing_keeps_a_share_of_the_last_plan():
     mdp = system(4)
-    shooter = CEM(ACTIONS, num_plans=30, plan_length=4, iterations=1, elites=3, correlation=0.0)
+    shooter = CEM(num_plans=30, plan_length=4, iterations=1, elites=3, correlation=0.0)
     last = 0.1 * jr.normal(jr.key(1), (4, 1))
     refined, smoothed = (
         dataclasses.replace(shooter, smoothing=share).refine(jr.key(0), mdp, START, last) for share in (0.0, 0.25)
@@ -296,10 +308,13 @@ def test_a_plan_that_explodes_is_never_chosen():
     def explode(key, state, action):
         return jnp.where(action > 0.5, jnp.nan, state + action)
 
-    mdp = MDP(lambda key: jnp.zeros(1), explode, lambda s, a, s2: -jnp.sum((s2 - 0.4) ** 2), never, 1)
+    def paid(state, action, next_state):
+        return -jnp.sum((next_state - 0.4) ** 2)
+
+    mdp = MDP(lambda key: jnp.zeros(1), explode, paid, never, Box.of(10.0, 1), Box.of(1.0, 1), 1)
     for shooter in (
-        CEM(Box.of(1.0, 1), num_plans=200, plan_length=1, iterations=4, elites=20),
-        MPPI(Box.of(1.0, 1), num_plans=200, plan_length=1, temperature=0.01, noise_cov=0.3),
+        CEM(num_plans=200, plan_length=1, iterations=4, elites=20),
+        MPPI(num_plans=200, plan_length=1, temperature=0.01, noise_cov=0.3),
     ):
         plan = eqx.filter_jit(shooter.refine)(jr.key(0), mdp, jnp.zeros(1), jnp.zeros((1, 1)))
         np.testing.assert_allclose(plan, [[0.4]], atol=0.15)

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from pcmlp import rollout
+from pcmlp.runs.config import resolve
+from pcmlp.settings import ConfigError
 from pcmlp.tasks.point_umaze import PointUMaze, maze_map
-from pcmlp.types import AbstractPolicy, ConfigError
+from pcmlp.types import Policy
 
 TASK = PointUMaze().build()
 MDP = TASK.world.mdp
@@ -35,7 +37,7 @@ def solid(x, y):
     return (x < 0) | (x > 3) | (y < 0) | (y > 3) | ((x < 2) & (y > 1) & (y < 2))
 
 
-class Script(AbstractPolicy):
+class Script(Policy):
     """Actions by the clock, and uniform noise."""
 
     actions: jax.Array
@@ -230,5 +232,7 @@ def test_every_free_square_can_be_entered(walk):
 
 
 def test_bad_horizon():
-    with pytest.raises(ConfigError, match=r"task\.horizon=0"):
-        PointUMaze(horizon=0).build()
+    with pytest.raises(ConfigError, match="horizon=0: give 1 or more"):
+        PointUMaze(horizon=0)
+    with pytest.raises(ConfigError, match=r"task\.horizon=0: give 1 or more"):
+        resolve("point-umaze", settings=("task.horizon=0",))

@@ -6,15 +6,21 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from spaces_only import spaces_only
 
-from pcmlp.models import DrawProbabilistic, DrawWithOutcome, Ensemble, Fitting
-from pcmlp.models.probabilistic import bootstrap, drawn
-from pcmlp.replay import Replay
-from pcmlp.types import ConfigError, Transitions
+from pcmlp.algorithms.deep import Deep
+from pcmlp.models import NeuralEnsemble, OutcomeNet, Probabilistic
+from pcmlp.models.outcome import WithOutcome
+from pcmlp.models.probabilistic import bootstrap, draw_rows
+from pcmlp.parts import NAMES
+from pcmlp.replay import Replay, Transitions, drop_nonfinite
+from pcmlp.settings import ConfigError, overlay
+from pcmlp.spaces import Box
 
 NOISE = np.array([0.1, 0.05])  # of the two coordinates
 MEMBERS, ELITES, STEPS, ROWS = 3, 2, 1_000, 1_000
-DRAW = DrawProbabilistic(2, 1, (32,), Fitting(STEPS, batch=64, unroll=1, rate=3e-3, clip=100.0), MEMBERS, ELITES)
+MODEL = Probabilistic(sizes=(32,), members=MEMBERS, elites=ELITES, steps=STEPS, batch=64, rate=3e-3, decay=1e-5)
+MDP = spaces_only(Box.of(1.0, 2), Box.of(1.0, 1))
 
 
 def moved(state, action):
@@ -32,8 +38,15 @@ def linear(n=ROWS, seed=0):
 
 
 @eqx.filter_jit
+def untrained():
+    return MODEL.init(jr.key(0), MDP)
+
+
+@eqx.filter_jit
 def fit(model, key, data):
-    return model.fit(key, data)
+    data, rejected = drop_nonfinite(data)
+    model, metrics = MODEL.train(key, MDP, model, Replay(data, jnp.zeros((), int)))
+    return model, metrics | rejected
 
 
 @eqx.filter_jit
@@ -43,7 +56,7 @@ def sampled(model, key, state, action, count):
 
 @pytest.fixture(scope="module")
 def fitted():
-    return fit(eqx.filter_jit(DRAW)(jr.key(0)), jr.key(1), linear())
+    return fit(untrained(), jr.key(1), linear())
 
 
 @pytest.mark.parametrize("place", [(0.0, 0.0), (0.5, -0.7)])
@@ -83,9 +96,8 @@ def test_members_differ_and_the_best_come_first(fitted):
     assert fitted[0].size == ELITES
 
     # one that begins far off, wherever it is, stays the worst
-    untrained = eqx.filter_jit(DRAW)(jr.key(0))
     off = jnp.array([100.0, 0.0, 0.0])[:, None]
-    spoilt = eqx.tree_at(lambda m: m.members.learned.net.biases[-1], untrained, replace_fn=lambda b: b + off)
+    spoilt = eqx.tree_at(lambda m: m.members.learned.net.biases[-1], untrained(), replace_fn=lambda b: b + off)
     model, _ = fit(spoilt, jr.key(1), linear())
     assert np.abs(np.asarray(model.members.learned.net.biases[-1])).max(axis=1).argmax() == MEMBERS - 1
 
@@ -112,23 +124,23 @@ def test_a_bootstrap_leaves_out_a_third():
     assert not counts[10_000:].any()
     assert abs(counts[:10_000].mean() - 1.0) < 0.05
     assert abs((counts[:10_000] == 0).mean() - np.exp(-1)) < 0.02
-    rows = np.asarray(drawn(jr.key(1), jnp.asarray(counts), valid, 5_000))
+    rows = np.asarray(draw_rows(jr.key(1), jnp.asarray(counts), valid, 5_000))
     assert (counts[rows] > 0).all()
-    assert (np.asarray(drawn(jr.key(1), jnp.zeros(20_000), valid, 100)) < 10_000).all()
+    assert (np.asarray(draw_rows(jr.key(1), jnp.zeros(20_000), valid, 100)) < 10_000).all()
 
 
 @pytest.mark.parametrize("silly", [np.nan, np.inf, 1e30])
 def test_silly_rows_are_left_out(silly):
     data = linear(64)
     spoilt = eqx.tree_at(lambda t: t.next_state, data, data.next_state.at[3, 0].set(silly))
-    model, metrics = fit(eqx.filter_jit(DRAW)(jr.key(0)), jr.key(1), spoilt)
+    model, metrics = fit(untrained(), jr.key(1), spoilt)
     assert float(metrics["rows_rejected"]) == 1.0
     assert all(np.isfinite(x).all() for x in map(np.asarray, jax.tree.leaves(model)))
 
 
 def test_a_fit_that_cannot_be_right_is_undone():
     """Weights that are no numbers give no step; the model stays as it was."""
-    model = eqx.filter_jit(DRAW)(jr.key(0))
+    model = untrained()
     broken = eqx.tree_at(lambda m: m.members.learned.net.weights[0], model, replace_fn=lambda w: w * jnp.nan)
     after, metrics = fit(broken, jr.key(1), linear(64))
     assert float(metrics["model_skipped"]) == STEPS
@@ -138,13 +150,16 @@ def test_a_fit_that_cannot_be_right_is_undone():
 def test_it_learns_rewards_beside_itself():
     data = linear(64)
     replay = Replay(eqx.tree_at(lambda t: t.reward, data, data.state[:, 0]), jnp.zeros((), int))
-    few = DrawProbabilistic(2, 1, (8,), Fitting(steps=2, batch=8, unroll=1), 2, 2)
-    model, metrics = eqx.filter_jit(lambda k: DrawWithOutcome(few)(k).train(k, replay))(jr.key(0))
+    few = Probabilistic(sizes=(8,), members=2, steps=2, batch=8)
+    both = WithOutcome(few, OutcomeNet(steps=8, batch=8))
+    model, metrics = eqx.filter_jit(lambda k: both.train(k, MDP, both.init(k, MDP), replay))(jr.key(0))
     assert {"model_error", "reward_error", "end_error"} <= set(metrics)
     assert model(jr.key(0), data.state[0], data.action[0]).shape == (2,)
 
 
 def test_bad_sizes():
-    with pytest.raises(ConfigError, match="model.elites=4: give 1 to model.members=3"):
-        DrawProbabilistic(2, 1, (8,), Fitting(), 3, 4)
-    assert not isinstance(eqx.filter_eval_shape(DRAW, jr.key(0)), Ensemble)
+    settings = {"model.name": "probabilistic", "model.members": "3", "model.elites": "4"}
+    with pytest.raises(ConfigError, match=r"^model\.elites=4: give 1 to members=3, or none for all$"):
+        overlay(Deep(), settings, NAMES)
+    assert Probabilistic(members=3).init(jr.key(0), MDP).size == 3
+    assert not isinstance(eqx.filter_eval_shape(MODEL.init, jr.key(0), MDP), NeuralEnsemble)

@@ -14,12 +14,12 @@ from gymnasium import spaces
 from rich.console import Console
 
 from pcmlp.cli import main
-from pcmlp.runs.build import build_task
-from pcmlp.runs.config import from_json, resolve, to_json
+from pcmlp.runs.config import build, build_problem, from_json, resolve, to_json
 from pcmlp.runs.folder import read_metrics
 from pcmlp.runs.train import train
+from pcmlp.settings import ConfigError
 from pcmlp.tasks.host import GymnasiumWorld
-from pcmlp.types import ConfigError, EnvironmentFault, unknown
+from pcmlp.types import EnvironmentFault, unknown
 
 
 class Corridor(gymnasium.Env):
@@ -74,7 +74,7 @@ def test_reward_and_termination_are_the_environments_own(run):
     assert "reward and termination: not given as a function" in shown
     metrics = read_metrics(out)
     assert {"reward_error", "end_error"} <= set(metrics)
-    task = build_task(resolve(NAME))
+    task = build_problem(resolve(NAME).task)
     assert task.world.mdp.reward is unknown
     assert task.world.mdp.terminal is unknown
 
@@ -101,20 +101,17 @@ def test_the_run_is_evaluated_and_its_configuration_comes_back(run, capsys):
 
 @pytest.mark.slow
 def test_an_agent_of_such_a_name_is_the_environments_and_its_file_brings_no_code(functions, tmp_path, tiny_trpo):
-    from safetensors.numpy import load_file, save_file
-
     from pcmlp import agent as agents
+    from pcmlp.runs.arrays import load_facts_and_arrays, save_tree
 
     agent = agents.DeepPCMLP(NAME, settings=tiny_trpo)
     assert agent.config.task_name == NAME
     assert agent.world.mdp.reward is unknown
     agent.learn(20)
     agent.save(tmp_path / "agent.safetensors")
-    arrays = load_file(tmp_path / "agent.safetensors")
-    config = json.loads(to_json(agent.config))
-    config["task"]["reward"] = f"{functions}:reward"
-    about = {"format": agents._FORMAT, "config": json.dumps(config), "iteration": "1"}
-    save_file(arrays, tmp_path / "forged.safetensors", {**about, "sha256": agents._sha256(about, arrays)})
+    facts, _ = load_facts_and_arrays(tmp_path / "agent.safetensors")
+    facts["config"]["task"]["reward"] = f"{functions}:reward"
+    save_tree(tmp_path / "forged.safetensors", agent.learner, facts)
     assert agents.DeepPCMLP.load(tmp_path / "forged.safetensors", NAME).iteration == 1
     assert not (tmp_path / "imported").exists()
     assert agents.DeepPCMLP(NAME, reward=lambda s, a, n: n[0], settings=tiny_trpo).world.mdp.reward is not unknown
@@ -125,7 +122,7 @@ def test_other_code_is_another_run(functions):
     functions.write_text(functions.read_text().replace("2.0", "3.0"))
     assert resolve(NAME, settings=(f"task.reward={functions}:reward",)) != before
     with pytest.raises(ConfigError, match="not the code of this run any more"):
-        build_task(before)
+        build(before)
 
 
 def test_the_time_limit_is_the_horizon():
@@ -137,7 +134,7 @@ def test_the_time_limit_is_the_horizon():
 def test_functions_of_a_file(functions, tmp_path):
     config = resolve(NAME, settings=(f"task.reward={functions}:reward", f"task.terminal={functions}:end"))
     assert not (tmp_path / "imported").exists()
-    mdp = build_task(config).world.mdp
+    mdp = build(config)[0].world.mdp
     assert (tmp_path / "imported").exists()
     assert float(mdp.reward(*np.float32([[0.0], [0.0], [0.25]]))) == 0.5
     assert bool(mdp.terminal(*np.float32([[0.0], [0.0], [0.25]])))
@@ -146,9 +143,7 @@ def test_functions_of_a_file(functions, tmp_path):
 @pytest.mark.slow
 def test_code_that_a_run_names_is_imported_only_if_trusted(functions, tmp_path, capsys):
     out = tmp_path / "run"
-    config = resolve(
-        NAME, "random", (0,), 10, (f"task.reward={functions}:reward", "features.sizes=8", "samples_per_policy=10")
-    )
+    config = resolve(NAME, "random", (0,), 10, (f"task.reward={functions}:reward", "samples_per_policy=10"))
     train(config, out, console=Console(file=io.StringIO()))
     (tmp_path / "imported").unlink()
     assert main(["eval", str(out), "--episodes", "1"]) == 2
@@ -168,8 +163,8 @@ def test_code_that_a_run_names_is_imported_only_if_trusted(functions, tmp_path, 
         ("gym:pcmlp-test/Endless-v0", "has no time limit; give the steps of an episode, task.horizon=INT"),
         ("gym:CartPole-v1", "its action space is Discrete"),
         ("gym:pcmlp-test/Free-v0", "finite bounds"),
-        (f"{NAME} --algo pcmlp-knr", "not made for any environment"),
-        (f"{NAME} --set preset=paper", "the paper has no table"),
+        (f"{NAME} --algo pcmlp-knr", "not made for gym:pcmlp-test/Corridor-v0; give --algo pcmlp"),
+        (f"{NAME} --set preset=paper", "pcmlp has none for gym:pcmlp-test/Corridor-v0; leave it out"),
         (f"{NAME} --set task.id=Other-v0", "give it as the first argument"),
         (f"{NAME} --set task.horizon=11", "stops after 10 steps"),
         (f"{NAME} --set task.workers=-1", "workers=-1"),
@@ -195,7 +190,7 @@ def test_a_file_that_cannot_be_imported(tmp_path):
     broken = tmp_path / "broken.py"
     broken.write_text("import nothing_of_this_name\n")
     with pytest.raises(ConfigError, match="cannot be imported .ModuleNotFoundError"):
-        build_task(resolve(NAME, settings=(f"task.reward={broken}:reward",)))
+        build(resolve(NAME, settings=(f"task.reward={broken}:reward",)))
 
 
 @pytest.mark.slow
@@ -229,7 +224,7 @@ def same(here, there):
 @pytest.mark.parametrize("stop", [2, None])
 def test_saving_one_iteration_during_the_next_changes_nothing(stop, in_turn, tmp_path, tiny_trpo, monkeypatch):
     """As on an accelerator, where a stage is under way while the last iteration is evaluated and saved."""
-    monkeypatch.setattr("pcmlp.runs.run.overlaps", lambda world: True)
+    monkeypatch.setattr("pcmlp.runs.run.runs_beside", lambda world: True)
     begun = []
 
     def asked():
@@ -249,7 +244,7 @@ def test_saving_one_iteration_during_the_next_changes_nothing(stop, in_turn, tmp
 def test_a_fault_during_the_next_iteration_loses_nothing_that_was_done(
     where, in_turn, tmp_path, tiny_trpo, monkeypatch
 ):
-    monkeypatch.setattr("pcmlp.runs.run.overlaps", lambda world: True)
+    monkeypatch.setattr("pcmlp.runs.run.runs_beside", lambda world: True)
     config, out = longer(tiny_trpo), tmp_path / "run"
     calls, whole = [], getattr(GymnasiumWorld, where)
 

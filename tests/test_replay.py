@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from pcmlp.replay import Replay
-from pcmlp.types import Transitions
+from pcmlp.replay import Replay, Transitions
 
 CAPACITY, LENGTH = 12, 5
 
@@ -45,11 +44,11 @@ def ids_in_order(replay):
 
 
 def filled(count, **flags):
-    return add(Replay.like(rows([0]), CAPACITY), rows(np.arange(count), **flags))
+    return add(Replay.empty(rows([0]), CAPACITY), rows(np.arange(count), **flags))
 
 
 def test_a_new_buffer_has_no_valid_row():
-    replay = Replay.like(rows([7, 8]), CAPACITY)
+    replay = Replay.empty(rows([7, 8]), CAPACITY)
     assert replay.capacity == CAPACITY
     assert not np.asarray(replay.data.valid).any()
     window = windows(replay, jr.key(0), 40, LENGTH)
@@ -60,7 +59,7 @@ def test_a_new_buffer_has_no_valid_row():
     "sizes", [[5], [5, 5, 5], [12, 12], [5, 12, 3], [13], [5, 20], [20, 5], [5, 29, 3, 12, 20, 1], [1] * 14]
 )
 def test_first_in_first_out(sizes):
-    replay, kept, number = Replay.like(rows([0]), CAPACITY), deque(maxlen=CAPACITY), 0
+    replay, kept, number = Replay.empty(rows([0]), CAPACITY), deque(maxlen=CAPACITY), 0
     for size in sizes:
         ids = list(range(number, number + size))
         number += size
@@ -78,7 +77,7 @@ def test_first_in_first_out(sizes):
 def test_windows_against_a_plain_buffer(seed):
     """Random episode lengths, batches (also larger than the buffer) and padding; after every batch, every window."""
     rng = np.random.default_rng(seed)
-    replay, kept, number = Replay.like(rows([0]), CAPACITY), deque(maxlen=CAPACITY), 0
+    replay, kept, number = Replay.empty(rows([0]), CAPACITY), deque(maxlen=CAPACITY), 0
     for step, size in enumerate(rng.choice([3, 5, 12, 20], size=6)):
         ids = np.arange(number, number + size)
         number += size
@@ -137,14 +136,14 @@ def test_starts_are_uniform_over_valid_rows():
 def test_a_large_buffer_is_sampled_evenly():
     """The weights of a quarter of a million rows, summed in float32, must not favour either end."""
     n = 250_000
-    replay = Replay.like(rows([0]), n)
+    replay = Replay.empty(rows([0]), n)
     replay = eqx.tree_at(lambda r: r.data, replay, rows(np.arange(n)))
     start = np.asarray(windows(replay, jr.key(3), 40_000, 1).reward)[:, 0]
     assert chisquare(np.histogram(start, bins=20, range=(0, n))[0]).pvalue > 1e-3
 
 
 def test_vmapped_over_seeds():
-    replays = jax.vmap(lambda seed: Replay.like(rows([0]), CAPACITY).add(rows([0, 1, 2])))(jnp.arange(2))
+    replays = jax.vmap(lambda seed: Replay.empty(rows([0]), CAPACITY).add(rows([0, 1, 2])))(jnp.arange(2))
     more = jax.tree.map(lambda x: jnp.stack([x, x]), rows([3, 4]))
     replays = jax.vmap(Replay.add)(replays, more)
     np.testing.assert_array_equal(replays.head, [5, 5])

@@ -11,8 +11,9 @@ from scipy.stats import chisquare
 
 from pcmlp import finite, rollout
 from pcmlp.planners.value_iteration import FinitePolicy
+from pcmlp.spaces import Finite
 from pcmlp.tasks.finite import TabularTransition, start_at_zero
-from pcmlp.types import MDP, AbstractPolicy, Finite, never
+from pcmlp.types import MDP, Policy, never
 from pcmlp.world import JaxWorld
 
 HORIZON, STATES, ACTIONS, DRAWS = 6, 4, 3, 10_000
@@ -44,7 +45,7 @@ def at_three(state, action, next_state):
     return next_state == 3
 
 
-class Scripted(AbstractPolicy):
+class Scripted(Policy):
     """Plays action[t] at time t."""
 
     action: Int[Array, " H"]
@@ -59,8 +60,8 @@ class Scripted(AbstractPolicy):
         return self
 
 
-ENDLESS = MDP(start_at_zero, up, one, never, 8)  # the state is the time
-ENDING = MDP(start_at_zero, up, one, at_three, 8)  # and here an episode has three steps
+ENDLESS = MDP(start_at_zero, up, one, never, Finite(9), Finite(2), 8)  # the state is the time
+ENDING = MDP(start_at_zero, up, one, at_three, Finite(9), Finite(2), 8)  # and here an episode has three steps
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,8 @@ def mdp():
     shape = (STATES, ACTIONS, STATES)
     table = TabularTransition(jnp.asarray(rng.dirichlet(np.ones(STATES), shape[:2]), jnp.float32))
     reward = Reward(jnp.asarray(rng.uniform(size=shape), jnp.float32))
-    return MDP(start_at_zero, table, reward, Ends(jnp.asarray(rng.random(shape) < 0.2)), HORIZON)
+    ends = Ends(jnp.asarray(rng.random(shape) < 0.2))
+    return MDP(start_at_zero, table, reward, ends, Finite(STATES), Finite(ACTIONS), HORIZON)
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +179,7 @@ def test_return_stops_at_the_end_of_the_episode(clock_policy):
 
 @pytest.fixture(scope="module")
 def world():
-    return JaxWorld(ENDING, Finite(9), Finite(2))
+    return JaxWorld(ENDING)
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +209,7 @@ def test_world_evaluates_the_deterministic_policy():
     def pays_action(state, action, next_state):
         return action.astype(jnp.float32)
 
-    world = JaxWorld(eqx.tree_at(lambda m: m.reward, ENDLESS, pays_action), Finite(9), Finite(2))
+    world = JaxWorld(eqx.tree_at(lambda m: m.reward, ENDLESS, pays_action))
     policies = eqx.filter_vmap(lambda e: FinitePolicy(jnp.ones((8, 9), int), e, 2))(jnp.array([0.9, 0.0]))
     returns = world.evaluate(jr.split(jr.key(7), 2), policies, 5)
     np.testing.assert_array_equal(returns, np.full((2, 5), 8.0))  # seed 0 without its epsilon

@@ -9,7 +9,6 @@ import json
 import math
 import shutil
 from threading import Thread
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,21 +16,22 @@ import jax.random as jr
 import numpy as np
 import pytest
 from rich.console import Console
+from safetensors.numpy import load_file, save_file
 
-from pcmlp.baselines.random import UniformPlanner
-from pcmlp.framework import PCMLP
-from pcmlp.planners import MPPI, Shooting
-from pcmlp.runs.build import build
-from pcmlp.runs.config import from_json, resolve
+from pcmlp.algorithms.framework import PCMLP
+from pcmlp.planners import MPPI, UniformPolicy
+from pcmlp.runs import arrays
+from pcmlp.runs.callbacks import LiveProgress, PlainProgress, listening, show_progress
+from pcmlp.runs.config import build, from_json, resolve
 from pcmlp.runs.episodes import read
 from pcmlp.runs.folder import COLUMNS, RunFolder, read_config, read_metrics, read_summary
-from pcmlp.runs.policy import load_policies
-from pcmlp.runs.progress import LiveProgress, PlainProgress, show_progress
-from pcmlp.runs.run import Run, hopeless
+from pcmlp.runs.policy import load_run
+from pcmlp.runs.run import Run, failed_seeds
 from pcmlp.runs.train import train
-from pcmlp.types import Box, ConfigError, Finite, RunStopped
+from pcmlp.settings import ConfigError
+from pcmlp.spaces import Box, Finite
+from pcmlp.types import RunStopped
 
-judged = Run.judged
 SEEDS = (0, 7)
 SETTINGS = ("task.horizon=3", "task.actions=2", "eval_episodes=4")
 
@@ -103,12 +103,11 @@ def test_every_episode_is_logged(run):
 
 
 def test_the_saved_policy_returns_what_was_evaluated(run):
-    _, algo = build(lock())
+    problem, _ = build(lock())
     keys = jnp.stack([jr.fold_in(jr.key(seed), 2**31) for seed in SEEDS])
-    returns = algo.world.evaluate(keys, load_policies(run), 4)
+    returns = problem.world.evaluate(keys, load_run(run).policies, 4)
     np.testing.assert_allclose(np.asarray(returns).mean(axis=1), read_metrics(run)["eval_return_mean"][-2:])
-    facts = json.loads((run / "policy" / "policy.json").read_text())
-    assert facts["policy"] == "FinitePolicy"
+    assert arrays.read_facts(run / "policy" / "policy.safetensors")["policy"] == "FinitePolicy"
 
 
 @pytest.mark.fault("a saved policy beside another configuration, or behind a link", "`pcmlp eval` refuses it")
@@ -117,46 +116,50 @@ def test_a_policy_of_another_configuration_is_refused(run, tmp_path):
     (tmp_path / "config.json").write_text(text)
     (tmp_path / "policy").symlink_to(run / "policy")
     with pytest.raises(ConfigError, match="is a link"):
-        load_policies(tmp_path)
+        load_run(tmp_path)
     (tmp_path / "policy").unlink()
     shutil.copytree(run / "policy", tmp_path / "policy")
     with pytest.raises(ConfigError, match="not the policy of the configuration beside it; train it again"):
-        load_policies(tmp_path)
+        load_run(tmp_path)
     with pytest.raises(ConfigError, match="not a run folder"):
-        load_policies(tmp_path / "nothing")
+        load_run(tmp_path / "nothing")
 
 
 @pytest.mark.fault(
-    "a saved policy with a flipped bit, truncated, empty, or without its facts", "`pcmlp eval` refuses it by name"
+    "a saved policy with a flipped bit, truncated, empty, gone, or without its facts", "`pcmlp eval` refuses it by name"
 )
 def test_a_policy_that_was_changed_is_refused(run, tmp_path):
     again = shutil.copytree(run, tmp_path / "again")
-    file, facts = again / "policy" / "policy.safetensors", again / "policy" / "policy.json"
-    data, text = file.read_bytes(), facts.read_text()
+    file = again / "policy" / "policy.safetensors"
+    data, facts = file.read_bytes(), json.dumps(arrays.read_facts(file))
     flipped = data[:-1] + bytes([data[-1] ^ 1])
-    for damaged in (flipped, data[:-1], b""):
+    for damaged in (flipped, data[:-1], data[:50], b"\xff\xfe", b""):
         file.write_bytes(damaged)
-        with pytest.raises(ConfigError, match=r"policy.safetensors: truncated or edited"):
-            load_policies(again)
+        with pytest.raises(ConfigError, match=r"policy.safetensors: truncated or edited; train it again, or --resume"):
+            load_run(again)
     file.write_bytes(data)
-    for damaged in (text[:50], "{}", "", "[]"):
-        facts.write_text(damaged)
-        with pytest.raises(ConfigError, match=r"policy.json: truncated, edited or of an older pcmlp"):
-            load_policies(again)
-    facts.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match=r"policy.json: truncated or edited"):
-        load_policies(again)
-    facts.unlink()
-    with pytest.raises(ConfigError, match=r"policy.json: No such file"):
-        load_policies(again)
+    held = load_file(file)
+    for text, claimed in ((facts, "0"), (facts[:50], None), ("", None), ("[]", None)):
+        save_file(held, file, {"facts": text, "sha256": claimed or arrays._digest(held, text)})
+        with pytest.raises(ConfigError, match=r"policy.safetensors: (truncated or )?edited; train it again"):
+            load_run(again)
+    save_file(held, file, {"facts": "{}", "sha256": arrays._digest(held, "{}")})
+    with pytest.raises(ConfigError, match=r"policy.safetensors: not the policy of the configuration beside it"):
+        load_run(again)
+    save_file(held, file)
+    with pytest.raises(ConfigError, match=r"policy.safetensors: truncated or edited"):
+        load_run(again)
+    file.unlink()
+    with pytest.raises(ConfigError, match=r"policy.safetensors: No such file .*; end the run first, by --resume"):
+        load_run(again)
 
 
 def test_only_another_policy_is_evaluated(run, tmp_path, monkeypatch):
-    runs = []
-    monkeypatch.setattr(Run, "judged", lambda self, name: (runs.append(self), judged(self, name))[1])
+    runs, record = [], Run.record
+    monkeypatch.setattr(Run, "record", lambda self, n, metrics: (runs.append(self), record(self, n, metrics))[1])
     train(lock(), tmp_path / "again", console=quiet())
     assert len(runs) == 21
-    assert 4 <= runs[-1].judged_episodes < 4 * 20
+    assert 4 <= runs[-1].evaluated_episodes < 4 * 20
     # and the same seeds give the same run
     once, again = read_metrics(run), read_metrics(tmp_path / "again")
     for name in set(once) - {"wall_s"}:
@@ -166,13 +169,15 @@ def test_only_another_policy_is_evaluated(run, tmp_path, monkeypatch):
 class TwoPolicies(PCMLP):
     """Algorithm 1, measured as an algorithm that plans the policy it deploys apart from the one that explores."""
 
-    judges_exploring: ClassVar[bool] = True
+    @property
+    def evaluates_exploring(self) -> bool:
+        return True
 
 
 def test_an_exploring_policy_has_columns_of_its_own(run, tmp_path, monkeypatch):
-    task, algo = build(lock())
-    both = TwoPolicies(**{field.name: getattr(algo, field.name) for field in dataclasses.fields(algo)})
-    monkeypatch.setattr("pcmlp.runs.train.build", lambda config: (task, both))
+    problem, algorithm = build(lock())
+    both = TwoPolicies(**{field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm)})
+    monkeypatch.setattr("pcmlp.runs.train.build", lambda config: (problem, both))
     train(lock(), tmp_path / "both", console=quiet())
     metrics, without = read_metrics(tmp_path / "both"), read_metrics(run)
     assert set(metrics) - set(without) == {"explore_return_mean", "explore_return_std", "explore_success"}
@@ -181,26 +186,29 @@ def test_an_exploring_policy_has_columns_of_its_own(run, tmp_path, monkeypatch):
     assert metrics["explore_return_mean"] != metrics["eval_return_mean"]
 
 
-def test_random_play_draws_what_the_paper_draws(tmp_path):
+def test_independent_draws_are_charged_for_and_logged(tmp_path):
     settings = (*SETTINGS, "draws=iid", "samples_per_policy=4", "fit_samples=6")
-    config = resolve("combination-lock", "random", SEEDS, 200, settings)
+    config = resolve("combination-lock", "pcmlp-linear", SEEDS, 200, settings)
     assert config.num_iterations == 10
-    summary = train(config, tmp_path / "random", console=quiet())
+    summary = train(config, tmp_path / "iid", console=quiet())
     assert all(100 < seed["env_steps"] < 300 for seed in summary["seeds"])  # 200 on average
-    records = list(read(tmp_path / "random" / "episodes"))
+    records = list(read(tmp_path / "iid" / "episodes"))
     assert [record.iteration for record in records] == [n for n in range(1, 11) for _ in range(2)]  # lines 4 and 7
     logged = sum(record.arrays["valid"].sum(axis=1) for record in records)
     assert logged.tolist() == [seed["env_steps"] for seed in summary["seeds"]]  # every step that was charged for
-    assert type(load_policies(tmp_path / "random")).__name__ == "UniformPolicy"
+
+
+def test_random_play_is_saved_and_counted(tmp_path):
+    config = resolve("combination-lock", "random", SEEDS, 30, SETTINGS)
+    assert config.num_iterations == 10
+    summary = train(config, tmp_path / "random", console=quiet())
+    assert [seed["env_steps"] for seed in summary["seeds"]] == [30, 30]
+    assert type(load_run(tmp_path / "random").policies).__name__ == "UniformPolicy"
 
 
 @pytest.mark.parametrize(("space", "low", "high"), [(Finite(3), 0, 2), (Box.of(2.0, 4), -2.0, 2.0)])
 def test_uniform_actions_are_those_of_the_space(space, low, high):
-    mdp = build(lock())[1].world.mdp
-    planner = UniformPlanner(space)
-    policy, metrics = planner.plan(jr.key(0), mdp, planner.init(jr.key(0), mdp))
-    assert metrics == {}
-    act = policy.deterministic()
+    act = UniformPolicy(space).deterministic()
     _, actions = jax.vmap(lambda key: act(key, act.init(), jnp.zeros(2)))(jr.split(jr.key(1), 200))
     assert low <= actions.min() < actions.max() <= high
 
@@ -212,34 +220,41 @@ def test_a_regulator_is_learned_by_shooting(tmp_path):
     summary = train(resolve("knr-lds", seeds=SEEDS, steps=6, settings=settings), tmp_path / "knr", console=quiet())
     assert summary["iterations"] == 2
     assert summary["virtual_steps_per_s"] > 0
-    assert type(load_policies(tmp_path / "knr")).__name__ == "ShootingPolicy"
+    assert type(load_run(tmp_path / "knr").policies).__name__ == "ShootingPolicy"
     assert np.isfinite(read_metrics(tmp_path / "knr")["model_loss"][2:]).all()
 
 
 def test_paths_can_be_planned_by_mppi():
-    _, algo = build(resolve("knr-poly", settings=("planner.name=mppi", "planner.temperature=0.7")))
-    assert isinstance(algo.planner, Shooting)
-    assert isinstance(algo.planner.shooter, MPPI)
-    assert algo.planner.shooter.plan_length == algo.world.mdp.horizon
-    assert algo.planner.shooter.temperature == 0.7
+    problem, algorithm = build(resolve("knr-poly", settings=("planner.name=mppi", "planner.temperature=0.7")))
+    mdp = problem.world.mdp
+    assert isinstance(algorithm.planner, MPPI)
+    assert algorithm.planner.init(jr.key(0), mdp).start.shape == (mdp.horizon, mdp.actions.size)
+    assert algorithm.planner.temperature == 0.7
+
+
+def metrics_at(n):
+    return {"iteration": float(n), "env_steps": 3.0 * n, "eval_return_mean": 0.5, "wall_s": 1.0}
 
 
 def test_the_progress_of_a_long_run_is_twenty_lines():
     console = quiet()
-    assert isinstance(show_progress(console, 1000), PlainProgress)
-    with show_progress(console, 1000) as progress:
-        for n in range(1001):
-            progress.update(n, f"at {n}", 1.0)
-    assert len(console.file.getvalue().splitlines()) == 21
+    progress = show_progress(console, 1000)
+    assert isinstance(progress, PlainProgress)
+    for n in range(1001):
+        progress(None, metrics_at(n))
+    lines = console.file.getvalue().splitlines()
+    assert len(lines) == 21
+    assert lines[1] == "iteration 50/1000  env steps 150  return 0.500  1.0 s"
 
 
 def test_the_progress_on_a_terminal_is_live():
     console = Console(file=io.StringIO(), force_terminal=True, width=80)
-    with show_progress(console, 10) as progress:
-        assert isinstance(progress, LiveProgress)
-        progress.update(4, "at four", 1.0)
+    progress = show_progress(console, 10)
+    assert isinstance(progress, LiveProgress)
+    with listening([progress]):
+        progress(None, {**metrics_at(4), "bonus_mean": 0.25})
     assert "4/10" in console.file.getvalue()
-    assert "at four" in console.file.getvalue()
+    assert "env steps 12  return 0.500  bonus 0.25" in console.file.getvalue()
 
 
 def test_columns_may_grow(tmp_path):
@@ -284,8 +299,8 @@ def test_a_run_that_does_not_recover_stops(tmp_path, monkeypatch):
     _, algo = build(lock())
     iterate = type(algo).iterate
 
-    def sometimes(self, keys, learner, n):
-        iteration = iterate(self, keys, learner, n)
+    def sometimes(self, keys, world, learner, n):
+        iteration = iterate(self, keys, world, learner, n)
         skipped = jnp.array([0.0, next(ill)])
         return iteration._replace(metrics={**iteration.metrics, "covariance_skipped": skipped})
 
@@ -298,5 +313,6 @@ def test_a_run_that_does_not_recover_stops(tmp_path, monkeypatch):
 
 def test_no_step_of_a_fit_is_hopeless_and_some_are_not():
     config = resolve("mountain-car", "pcmlp", (3, 4), 400, ("model.steps=5",))
-    assert hopeless(config, {"model_skipped": np.array([5.0, 4.0])}) == {3: "no step of the model's fit could be taken"}
-    assert hopeless(config, {}) == {}
+    skipped = {"model_skipped": np.array([5.0, 4.0])}
+    assert failed_seeds(config, skipped) == {3: "no step of the model's fit could be taken"}
+    assert failed_seeds(config, {}) == {}

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from pcmlp.nets import Normaliser
-from pcmlp.planners.sac import SAC, Batch, SoftActorCritic, squashed, values
+from pcmlp.planners.sac import SAC, Batch, SoftActorCritic, squash, values
 from pcmlp.rollout import mean_return
-from pcmlp.types import MDP, Box, never
+from pcmlp.spaces import Box
+from pcmlp.types import MDP, never
 
 STATES, ACTIONS = Box.of(jnp.inf, 1), Box(jnp.array([-1.0]), jnp.array([3.0]))
 HORIZON = 10
@@ -28,10 +29,8 @@ def be_at_a_hundred(state, action, next_state):
     return -jnp.sum((next_state - 100.0) ** 2)
 
 
-MDP_ = MDP(initial, move, be_at_a_hundred, never, HORIZON)
+MDP_ = MDP(initial, move, be_at_a_hundred, never, STATES, ACTIONS, HORIZON)
 PLANNER = SAC(
-    STATES,
-    ACTIONS,
     updates=150,
     streams=200,
     length=3,
@@ -74,7 +73,7 @@ def test_an_end_is_worth_nothing_more():
     def always(*step):
         return jnp.array(True)
 
-    ends, goes_on = (MDP(initial, move, paid, end, HORIZON) for end in (always, never))
+    ends, goes_on = (MDP(initial, move, paid, end, STATES, ACTIONS, HORIZON) for end in (always, never))
     worth = []
     for mdp in (ends, goes_on):
         policy = PLANNER.init(jr.key(0), mdp)
@@ -90,10 +89,10 @@ def test_the_density_of_a_squashed_action():
     output = jnp.array([0.4, -0.3])
     x = jnp.linspace(-6.0, 6.0, 4001)
     noise = ((x - 0.4) / jnp.exp(-0.3))[:, None]
-    u, log_prob = jax.vmap(lambda n: squashed(output, n))(noise)
+    u, log_prob = jax.vmap(lambda n: squash(output, n))(noise)
     mass = np.trapezoid(np.exp(np.float64(log_prob)), np.float64(u[:, 0]))
     assert mass == pytest.approx(1.0, abs=1e-3)
-    assert np.isfinite(squashed(jnp.array([40.0, 2.0]), jnp.array([3.0]))[1])
+    assert np.isfinite(squash(jnp.array([40.0, 2.0]), jnp.array([3.0]))[1])
 
 
 def test_each_loss_moves_its_own_part_alone():
@@ -113,7 +112,7 @@ def test_each_loss_moves_its_own_part_alone():
         return jnp.mean((values(critics, batch.x, batch.u) - target[None]) ** 2)
 
     one, two = gradient(1.0), gradient(2.0)
-    next_u, next_log_prob = jax.vmap(squashed)(jax.vmap(policy.learned.actor)(batch.next_x), noise[8:])
+    next_u, next_log_prob = jax.vmap(squash)(jax.vmap(policy.learned.actor)(batch.next_x), noise[8:])
     alone = eqx.filter_jit(eqx.filter_grad(critics_alone))(policy.learned.critics)
     for a, b in zip(jax.tree.leaves(one.critics), jax.tree.leaves(alone), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
@@ -121,13 +120,13 @@ def test_each_loss_moves_its_own_part_alone():
     for a, b in zip(jax.tree.leaves(one.actor), jax.tree.leaves(two.actor), strict=True):
         np.testing.assert_array_equal(a, b)  # it follows the critics
     # the temperature follows the entropy: up where the policy has less than it should
-    log_prob = jax.vmap(squashed)(jax.vmap(policy.learned.actor)(batch.x), noise[:8])[1]
+    log_prob = jax.vmap(squash)(jax.vmap(policy.learned.actor)(batch.x), noise[:8])[1]
     np.testing.assert_allclose(one.log_temperature, -(np.mean(log_prob) + PLANNER.entropy), rtol=1e-5)
 
 
 def test_other_units_are_the_same_policy(planned):
     policy = planned[0][-1]
-    moved = policy.at(Normaliser(jnp.array([3.0]), jnp.array([0.2])))
+    moved = policy.with_normaliser(Normaliser(jnp.array([3.0]), jnp.array([0.2])))
     assert isinstance(moved, SoftActorCritic)
     for state in (jnp.array([99.0]), jnp.array([101.5])):
         before, after = (p(jr.key(0), (), state)[1] for p in (policy, moved))
@@ -138,7 +137,7 @@ def test_other_units_are_the_same_policy(planned):
 
 
 def test_what_is_no_number_is_not_learned(planned):
-    broken = MDP(initial, move, lambda *step: jnp.full((), jnp.nan), never, HORIZON)
+    broken = MDP(initial, move, lambda *step: jnp.full((), jnp.nan), never, STATES, ACTIONS, HORIZON)
     policy = planned[0][-1]
     after, metrics = plan(jr.key(0), broken, policy)
     assert metrics["policy_skipped"] == 1

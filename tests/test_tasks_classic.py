@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 from pcmlp import rollout
-from pcmlp.runs.build import build, build_model
-from pcmlp.runs.config import resolve
-from pcmlp.tasks import TASKS, Acrobot, CartPole, LinearSystem, MountainCar, Pendulum
-from pcmlp.types import AbstractPolicy, ConfigError
+from pcmlp.features import Fourier
+from pcmlp.models import KNR, TaskModel
+from pcmlp.runs.config import build, resolve
+from pcmlp.settings import ConfigError
+from pcmlp.tasks import TASKS, Acrobot, CartPole, MountainCar, Pendulum
+from pcmlp.types import Policy
 
 MOUNTAIN_CAR, ACROBOT, PENDULUM = (options().build() for options in (MountainCar, Acrobot, Pendulum))
 ALL = {"mountain-car": MOUNTAIN_CAR, "acrobot": ACROBOT, "pendulum": PENDULUM}
@@ -237,9 +239,9 @@ def test_starts_fill_their_range(name, low, high):
 def test_states_stay_in_their_box(name):
     """The box is what imagined states may be clipped to, so no real one may lie outside it, not by a rounding."""
     world = ALL[name].world
-    rng, low, high = np.random.default_rng(0), np.asarray(world.states.low), np.asarray(world.states.high)
+    rng, low, high = np.random.default_rng(0), np.asarray(world.mdp.states.low), np.asarray(world.mdp.states.high)
     states = rng.uniform(low, high, (STEPS, len(low))).astype(np.float32)
-    actions = held_actions(rng, float(world.actions.high[0]))
+    actions = held_actions(rng, float(world.mdp.actions.high[0]))
     for _ in range(5):
         states = np.asarray(step(world.mdp, states, actions)[0])
         assert (states >= low).all()
@@ -247,7 +249,7 @@ def test_states_stay_in_their_box(name):
     assert world.mdp.horizon == 200
 
 
-class Throttle(AbstractPolicy):
+class Throttle(Policy):
     """`power` in the direction of a rate, and uniform noise."""
 
     index: int = eqx.field(static=True)
@@ -306,11 +308,13 @@ def test_pendulum_is_paid_for_hanging():
     assert PENDULUM.success_return is None
 
 
-@pytest.mark.parametrize("options", [MountainCar, Acrobot, Pendulum])
-def test_bad_horizon(options):
-    with pytest.raises(ConfigError, match=r"task\.horizon=0"):
-        options(horizon=0).build()
-    assert options(horizon=7).build().world.mdp.horizon == 7
+@pytest.mark.parametrize("name", ALL)
+def test_bad_horizon(name):
+    with pytest.raises(ConfigError, match="horizon=0: give 1 or more"):
+        TASKS[name](horizon=0)
+    with pytest.raises(ConfigError, match=r"task\.horizon=0: give 1 or more"):
+        resolve(name, settings=("task.horizon=0",))
+    assert TASKS[name](horizon=7).build().world.mdp.horizon == 7
 
 
 def test_algorithm_1_says_what_these_tasks_lack():
@@ -319,8 +323,10 @@ def test_algorithm_1_says_what_these_tasks_lack():
     assert MOUNTAIN_CAR.model is None
     with pytest.raises(ConfigError, match=r"features\.name=task"):
         build(config)
-    with pytest.raises(ConfigError, match="algo=pcmlp-knr"):
-        build_model(config, MOUNTAIN_CAR, LinearSystem().build().features)
+    for model in (KNR(), TaskModel()):
+        algorithm = dataclasses.replace(config.algorithm, features=Fourier(), model=model)
+        with pytest.raises(ConfigError, match="algo=pcmlp-knr: fits a model of the task's own class"):
+            build(dataclasses.replace(config, algorithm=algorithm))
 
 
 def test_they_are_on_the_command_line():

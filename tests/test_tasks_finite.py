@@ -9,8 +9,10 @@ import pytest
 from pcmlp import finite
 from pcmlp.features import check_norm
 from pcmlp.planners.value_iteration import ValueIteration
+from pcmlp.runs.config import resolve
+from pcmlp.settings import ConfigError
+from pcmlp.tasks import TASKS
 from pcmlp.tasks.finite import CombinationLock, LowRank
-from pcmlp.types import ConfigError
 
 PLANNER = ValueIteration()
 value = eqx.filter_jit(finite.value)
@@ -60,9 +62,10 @@ def test_lock_code_depends_on_the_seed():
 
 def test_lock_comes_with_its_features_and_an_empty_model():
     task = CombinationLock(horizon=4, actions=3).build()
-    check_norm(task.features, task.world.states, task.world.actions)
-    np.testing.assert_array_equal(task.model.counts, np.zeros((6, 3, 6)))
-    assert (task.world.states.size, task.world.actions.size) == (6, 3)
+    mdp = task.world.mdp
+    check_norm(task.features, mdp)
+    np.testing.assert_array_equal(task.model.init(jr.key(0), mdp).counts, np.zeros((6, 3, 6)))
+    assert (mdp.states.size, mdp.actions.size) == (6, 3)
 
 
 @pytest.fixture(scope="module", params=[0, 1])
@@ -94,12 +97,14 @@ def test_low_rank_has_neighbours_at_all_scales(low_rank):
 def test_low_rank_learner_does_not_begin_with_the_truth(low_rank):
     upsilon = np.asarray(low_rank.model.upsilon)
     distance = np.abs(upsilon - upsilon[0]).sum((1, 2))
-    assert int(low_rank.model.chosen) == distance.argmax() != 0
-    assert int(low_rank.world.mdp.transition.chosen) == 0
+    assert low_rank.model.prior == distance.argmax() != 0
+    mdp = low_rank.world.mdp
+    np.testing.assert_array_equal(low_rank.model.init(jr.key(0), mdp).mu, upsilon[low_rank.model.prior])
+    np.testing.assert_array_equal(mdp.transition.mu, upsilon[0])
 
 
 def test_low_rank_features_have_norm_at_most_one(low_rank):
-    check_norm(low_rank.features, low_rank.world.states, low_rank.world.actions)
+    check_norm(low_rank.features, low_rank.world.mdp)
     phi = np.asarray(low_rank.features.phi)
     np.testing.assert_allclose(phi.sum(-1), 1, rtol=1e-5)
     assert np.linalg.norm(phi, axis=-1).max() > 0.9  # one constant, not normalised point by point
@@ -141,17 +146,19 @@ def test_low_rank_class_from_a_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("name", "key", "value", "message"),
     [
-        (CombinationLock(horizon=0), r"task\.horizon=0.*1 or more"),
-        (CombinationLock(actions=1), r"task\.actions=1.*2 or more"),
-        (LowRank(horizon=0), r"task\.horizon=0"),
-        (LowRank(states=0), r"task\.states=0"),
-        (LowRank(actions=-1), r"task\.actions=-1"),
-        (LowRank(rank=0), r"task\.rank=0"),
-        (LowRank(members=0), r"task\.members=0"),
+        ("combination-lock", "horizon", 0, r"horizon=0.*1 or more"),
+        ("combination-lock", "actions", 1, r"actions=1.*2 or more"),
+        ("low-rank", "horizon", 0, r"horizon=0.*1 or more"),
+        ("low-rank", "states", 0, r"states=0.*1 or more"),
+        ("low-rank", "actions", -1, r"actions=-1.*1 or more"),
+        ("low-rank", "rank", 0, r"rank=0.*1 or more"),
+        ("low-rank", "members", 0, r"members=0.*1 or more"),
     ],
 )
-def test_bad_options_are_refused(options, message):
+def test_bad_settings_are_refused(name, key, value, message):
     with pytest.raises(ConfigError, match=message):
-        options.build()
+        TASKS[name](**{key: value})
+    with pytest.raises(ConfigError, match=rf"task\.{message}"):
+        resolve(name, settings=(f"task.{key}={value}",))

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from pcmlp.features import check_norm
-from pcmlp.models import KNR
+from pcmlp.models import KNR, KNRTransition
+from pcmlp.runs.config import resolve
+from pcmlp.settings import ConfigError
 from pcmlp.tasks.knr import DoubleWell, LinearSystem
-from pcmlp.types import ConfigError
 
 TASKS = {"knr-lds": LinearSystem(), "knr-poly": DoubleWell()}
 
@@ -27,23 +28,27 @@ def well(s, a):
 
 @pytest.mark.parametrize(("name", "dynamics"), [("knr-lds", cart), ("knr-poly", well)])
 def test_mean_dynamics(name, dynamics):
-    world = TASKS[name].build().world
+    mdp = TASKS[name].build().world.mdp
     for key in jr.split(jr.key(0), 50):
         state_key, action_key = jr.split(key)
-        s, a = world.states.sample(state_key), world.actions.sample(action_key)
+        s, a = mdp.states.sample(state_key), mdp.actions.sample(action_key)
         expected = dynamics(np.asarray(s, np.float64), np.asarray(a, np.float64))
-        np.testing.assert_allclose(world.mdp.transition.mean(s, a), expected, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(mdp.transition.mean(s, a), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_the_learner_starts_from_nothing_in_a_class_that_has_the_truth(name):
     task = TASKS[name].build()
-    truth = task.world.mdp.transition
+    mdp = task.world.mdp
+    truth = mdp.transition
     assert isinstance(task.model, KNR)
-    assert isinstance(truth, KNR)
-    assert not task.model.W.any()
+    assert isinstance(truth, KNRTransition)
+    unfitted = task.model.init(jr.key(0), mdp)
+    assert unfitted.W.shape == truth.W.shape
+    assert not unfitted.W.any()
+    assert unfitted.sigma == truth.sigma == TASKS[name].sigma
     assert jnp.linalg.norm(truth.W) <= task.model.radius
-    check_norm(task.features, task.world.states, task.world.actions)
+    check_norm(task.features, mdp)
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -54,7 +59,7 @@ def test_full_throttle_stays_where_phi_is_bounded(name):
 
     def episode(key):
         throttle_key, move_key = jr.split(key)
-        hold = jr.choice(throttle_key, jnp.array([-1.0, 1.0]), (task.world.actions.size,))
+        hold = jr.choice(throttle_key, jnp.array([-1.0, 1.0]), (mdp.actions.size,))
 
         def step(state, step_key):
             state = mdp.transition(step_key, state, hold)
@@ -78,7 +83,7 @@ def test_small_actions_do_nothing_on_the_cart_and_rest_pays_a_hundredth():
 def test_reward_is_in_the_unit_interval_and_pays_at_the_goal():
     for options, goal in ((LinearSystem(), [2.5, 2.5, 0.0, 0.0]), (DoubleWell(), [1.0, 0.0])):
         world = options.build().world
-        size = world.actions.size
+        size = world.mdp.actions.size
         at_goal, start = jnp.array(goal), world.mdp.initial(jr.key(0))
         assert world.mdp.reward(start, jnp.zeros(size), at_goal) == 1.0
         np.testing.assert_allclose(world.mdp.reward(start, jnp.ones(size), start), 0.0, atol=1e-7)
@@ -93,7 +98,14 @@ def test_holding_the_throttle_does_not_leave_the_left_well():
         assert state[0] < 0
 
 
-@pytest.mark.parametrize("options", [LinearSystem(horizon=0), DoubleWell(horizon=0), LinearSystem(sigma=0.0)])
-def test_bad_options(options):
-    with pytest.raises(ConfigError, match="task"):
-        options.build()
+@pytest.mark.parametrize(
+    ("name", "setting", "message"),
+    [
+        ("knr-lds", "task.horizon=0", "give 1 or more"),
+        ("knr-poly", "task.horizon=0", "give 1 or more"),
+        ("knr-lds", "task.sigma=0", "above 0"),
+    ],
+)
+def test_bad_settings(name, setting, message):
+    with pytest.raises(ConfigError, match=f"{setting}.*{message}"):
+        resolve(name, settings=(setting,))

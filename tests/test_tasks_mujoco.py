@@ -15,15 +15,18 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from pcmlp.baselines.random import UniformPolicy
 from pcmlp.cli import main
 from pcmlp.observed import Fault
-from pcmlp.runs.build import build
-from pcmlp.runs.config import resolve
+from pcmlp.planners import UniformPolicy
+from pcmlp.runs.config import build, resolve
 from pcmlp.runs.folder import read_metrics
-from pcmlp.tasks.mujoco import MUJOCO_TASKS, ROBOTS
+from pcmlp.settings import ConfigError
+from pcmlp.tasks import TASKS
+from pcmlp.tasks.mujoco.robot import RobotTask, SteppedTask
 from pcmlp.tasks.mujoco.simulator import Simulator, load_model
-from pcmlp.types import ConfigError
+
+MUJOCO_TASKS = {name: task for name, task in TASKS.items() if issubclass(task, SteppedTask)}
+ROBOTS = {name: task.robot for name, task in MUJOCO_TASKS.items() if issubclass(task, RobotTask)}
 
 # observation, action, bound of an action, horizon, seconds of a step
 FACTS = {
@@ -136,9 +139,9 @@ def test_rewards_and_ends_are_those_of_mujocos_numbers(name, steps, tasks):
 def test_sizes_horizons_and_seconds(name, tasks):
     states, actions, bound, horizon, seconds = FACTS[name]
     world = tasks[name].world
-    assert (world.states.size, world.actions.size, world.mdp.horizon) == (states, actions, horizon)
-    np.testing.assert_allclose([-world.actions.low, world.actions.high], bound)
-    assert not world.states.bounded()
+    assert (world.mdp.states.size, world.mdp.actions.size, world.mdp.horizon) == (states, actions, horizon)
+    np.testing.assert_allclose([-world.mdp.actions.low, world.mdp.actions.high], bound)
+    assert not world.mdp.states.is_bounded()
     simulator = world.environments.first
     simulator.reset(seed=0)
     simulator.step(np.zeros(actions))
@@ -208,7 +211,7 @@ def test_the_names_of_the_tasks_need_no_extra():
 
 
 def test_bad_workers():
-    with pytest.raises(ConfigError, match="workers=-1: give how many processes"):
+    with pytest.raises(ConfigError, match="task.workers=-1: give 0 or more"):
         build(resolve("ant", settings=("task.workers=-1",)))
 
 
@@ -221,7 +224,7 @@ def test_what_makes_a_simulator_can_be_sent_to_a_process(name):
 @pytest.mark.slow
 def test_workers_walk_what_one_process_does():
     alone, apart = (MUJOCO_TASKS["swimmer"](horizon=10, workers=workers).build().world for workers in (0, 2))
-    policies = jax.tree.map(lambda x: jnp.stack([x, x]), UniformPolicy(alone.actions))
+    policies = jax.tree.map(lambda x: jnp.stack([x, x]), UniformPolicy(alone.mdp.actions))
 
     def walked(world):
         return world.collect(jr.split(jr.key(0), 2), policies, 20)[0]

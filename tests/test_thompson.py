@@ -6,17 +6,18 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from spaces_only import spaces_only
 
-from pcmlp.features import DrawFourier
-from pcmlp.imagine import expected
-from pcmlp.models.thompson import DrawThompson, posterior
-from pcmlp.replay import Replay
-from pcmlp.types import Box, Transitions
+from pcmlp.features import Fourier
+from pcmlp.models.outcome import OutcomeNet, WithOutcome
+from pcmlp.models.thompson import Thompson, posterior
+from pcmlp.replay import Replay, Transitions
+from pcmlp.spaces import Box
 
 DIM, ROWS, RIDGE = 12, 400, 0.3
-FREE = Box(jnp.full(2, -jnp.inf), jnp.full(2, jnp.inf))
-DRAW = DrawFourier.of(FREE, Box.of(1.0, 1), dim=DIM)
-MODEL = DrawThompson(2, 1, DRAW, jnp.float32(RIDGE))(jr.key(5))
+MDP = spaces_only(Box.of(jnp.inf, 2), Box.of(1.0, 1))
+THOMPSON = Thompson(features=Fourier(dim=DIM), ridge=RIDGE)
+FIRST = THOMPSON.init(jr.key(5), MDP)
 
 
 def samples(key, count=ROWS, noise=0.05):
@@ -31,12 +32,16 @@ def samples(key, count=ROWS, noise=0.05):
 
 
 DATA = samples(jr.key(0))
-train = eqx.filter_jit(lambda key, model, data: model.train(key, Replay(data, jnp.zeros((), int))))
+
+
+@eqx.filter_jit
+def train(key, fitted, data, model=THOMPSON):
+    return model.train(key, MDP, fitted, Replay(data, jnp.zeros((), int)))
 
 
 @pytest.fixture(scope="module")
 def fitted():
-    return train(jr.key(1), MODEL, DATA)
+    return train(jr.key(1), FIRST, DATA)
 
 
 @pytest.fixture(scope="module")
@@ -82,22 +87,29 @@ def test_a_step_is_the_draw_in_the_units_of_differences(fitted):
     model, _ = fitted
     state, action = DATA.state[3], DATA.action[3]
     change = np.asarray(DATA.next_state - DATA.state)[np.asarray(DATA.valid)]
-    for chosen, W in ((model, model.W), (expected(model), model.mean)):
+    for chosen, W in ((model, model.W), (model.expected(), model.mean)):
         wanted = state + change.mean(axis=0) + change.std(axis=0) * (model.features(state, action) @ W)
         np.testing.assert_allclose(chosen(jr.key(0), state, action), wanted, rtol=1e-4)
+
+
+def test_the_expected_model_keeps_its_outcome(fitted):
+    both = WithOutcome(THOMPSON, OutcomeNet(sizes=(4,))).init(jr.key(5), MDP)
+    both = eqx.tree_at(lambda m: m.dynamics, both, fitted[0])
+    np.testing.assert_array_equal(both.expected().dynamics.W, fitted[0].mean)
+    assert eqx.tree_equal(both.expected().outcome, both.outcome)
 
 
 def test_data_make_it_sure(fitted):
     def doubt(model):
         return float(jnp.linalg.norm(model.W - model.mean))
 
-    more = train(jr.key(1), MODEL, samples(jr.key(6), 20 * ROWS))[0]
+    more = train(jr.key(1), FIRST, samples(jr.key(6), 20 * ROWS))[0]
     assert doubt(more) < 0.5 * doubt(fitted[0])
 
 
 def test_sigma_may_be_given(fitted):
-    known = DrawThompson(2, 1, DRAW, jnp.float32(RIDGE), sigma=0.0)(jr.key(5))
-    model = train(jr.key(1), known, DATA)[0]
+    known = Thompson(features=Fourier(dim=DIM), ridge=RIDGE, sigma=0.0)
+    model = train(jr.key(1), FIRST, DATA, known)[0]
     np.testing.assert_array_equal(model.W, model.mean)
     np.testing.assert_allclose(model.mean, fitted[0].mean, rtol=1e-5)
 
@@ -106,7 +118,7 @@ def test_phi_is_drawn_from_the_first_data_and_stays(fitted):
     first = fitted[0].features
     other = train(jr.key(8), fitted[0], samples(jr.key(9)))[0].features
     assert eqx.tree_equal(first, other)
-    assert not np.allclose(first.units, MODEL.features.units)
+    assert not np.allclose(first.units, FIRST.features.units)
 
 
 def test_data_that_are_no_numbers_change_nothing(fitted):
@@ -118,4 +130,4 @@ def test_data_that_are_no_numbers_change_nothing(fitted):
 
 def test_a_model_without_data_stands_still():
     state = jnp.array([0.3, -2.0])
-    np.testing.assert_array_equal(MODEL(jr.key(0), state, jnp.ones(1)), state)
+    np.testing.assert_array_equal(FIRST(jr.key(0), state, jnp.ones(1)), state)

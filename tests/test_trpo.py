@@ -1,5 +1,7 @@
 """TRPO piece by piece against plain computations, and on a probe whose optimum is known."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,8 +12,10 @@ from jax.flatten_util import ravel_pytree
 
 from pcmlp.nets import GaussianHead
 from pcmlp.planners.trpo import TRPO, advantages, conjugate_gradient
+from pcmlp.replay import Transitions
 from pcmlp.rollout import mean_return
-from pcmlp.types import MDP, Box, Transitions, never
+from pcmlp.spaces import Box
+from pcmlp.types import MDP, never
 
 STATES, ACTIONS = Box.of(2.0, 1), Box(jnp.array([-1.0]), jnp.array([3.0]))
 HORIZON = 10
@@ -29,8 +33,8 @@ def be_at_zero(state, action, next_state):
     return -jnp.sum(next_state**2)
 
 
-MDP_ = MDP(initial, move, be_at_zero, never, HORIZON)
-PLANNER = TRPO(STATES, ACTIONS, updates=10, streams=30, length=HORIZON, value_batch=100)
+MDP_ = MDP(initial, move, be_at_zero, never, STATES, ACTIONS, HORIZON)
+PLANNER = TRPO(updates=10, streams=30, length=HORIZON, value_batch=100)
 
 
 @eqx.filter_jit
@@ -74,7 +78,7 @@ def test_it_is_traced_once(planned):
         return be_at_zero(state, action, next_state)
 
     mdp = eqx.tree_at(lambda m: m.reward, MDP_, counted)
-    small = TRPO(STATES, ACTIONS, updates=1, streams=2, length=3, value_batch=2, value_epochs=1)
+    small = TRPO(updates=1, streams=2, length=3, value_batch=2, value_epochs=1)
     run = eqx.filter_jit(small.plan)
     policy, _ = run(jr.key(0), mdp, policy)
     once = count
@@ -87,8 +91,8 @@ def test_it_is_traced_once(planned):
 def test_streams_go_on_from_update_to_update(planned):
     """Their clocks are spread over the horizon, so at every step a few of them begin anew."""
     (policy, *_), _ = planned
-    short = TRPO(STATES, ACTIONS, updates=1, streams=HORIZON, length=4, value_batch=8, value_epochs=1)
-    places = short.places(jr.key(0), MDP_, policy)
+    short = TRPO(updates=1, streams=HORIZON, length=4, value_batch=8, value_epochs=1)
+    places = short.start_streams(jr.key(0), MDP_, policy)
     np.testing.assert_array_equal(places.clock, np.arange(HORIZON))
     assert (np.abs(places.state) <= 1.0).all()
     _, after, _ = eqx.filter_jit(short.update)(jr.key(1), MDP_, policy, places)
@@ -99,8 +103,7 @@ def test_a_batch_of_more_than_there_is_is_all_there_is(planned):
     (policy, *_), _ = planned
     x, target = jr.normal(jr.key(0), (30, 1)), jr.normal(jr.key(1), (30,))
     small, large = (
-        eqx.filter_jit(TRPO(STATES, ACTIONS, value_batch=n, value_epochs=1).fit_value)(jr.key(2), policy, x, target)
-        for n in (30, 256)
+        eqx.filter_jit(TRPO(value_batch=n, value_epochs=1).fit_value)(jr.key(2), policy, x, target) for n in (30, 256)
     )
     assert np.isfinite(large[2])
     for was, now in zip(jax.tree.leaves(small), jax.tree.leaves(large), strict=True):
@@ -112,7 +115,7 @@ def test_actions_cover_the_range_and_controls_invert_them():
     _, mean = policy.deterministic()(jr.key(0), (), jnp.zeros(1))
     np.testing.assert_allclose(mean, [1.0], atol=0.1)  # the middle of [-1, 3]
     _, action = policy(jr.key(3), (), jnp.zeros(1))
-    control = policy.actions.where(action)
+    control = policy.actions.to_unit(action)
     np.testing.assert_allclose(1.0 + 2.0 * control, action, rtol=1e-6)
 
 
@@ -120,7 +123,7 @@ def test_units_are_those_of_the_box_where_it_has_any():
     """A coordinate without bounds, with useless ones, or that cannot vary is taken as it is."""
     most = float(np.finfo(np.float32).max)
     states = Box(jnp.array([1.0, -jnp.inf, -most, 5.0]), jnp.array([3.0, jnp.inf, most, 5.0]))
-    units = TRPO(states, ACTIONS).init(jr.key(0), MDP_).units
+    units = TRPO().init(jr.key(0), dataclasses.replace(MDP_, states=states)).units
     np.testing.assert_array_equal([units.mean, units.std], [[2, 0, 0, 0], [1, 1, 1, 1]])
 
 
@@ -186,7 +189,7 @@ def test_seeds_side_by_side_as_alone():
     heads = eqx.filter_vmap(lambda k: GaussianHead.of(k, 1, 1, sizes=(4,)))(jr.split(jr.key(0), 2))
     x, u = jr.normal(jr.key(1), (2, 50, 1)), jr.normal(jr.key(2), (2, 50, 1))
     weight = jnp.stack([u[0, :, 0], -(u[1, :, 0] ** 4)])
-    step = TRPO(STATES, ACTIONS, kl_bound=0.5, damping=0.0).natural_step
+    step = TRPO(kl_bound=0.5, damping=0.0).natural_step
     together = eqx.filter_jit(eqx.filter_vmap(step))(heads, x, u, weight)
     for i in range(2):
         alone = eqx.filter_jit(step)(jax.tree.map(lambda w, i=i: w[i], heads), x[i], u[i], weight[i])
@@ -211,7 +214,7 @@ def test_entropy_keeps_noise_where_nothing_pays():
     flat = eqx.tree_at(lambda m: m.reward, MDP_, lambda state, action, next_state: jnp.zeros(()))
     noise = {}
     for entropy in (0.0, 0.05):
-        planner = TRPO(STATES, ACTIONS, updates=10, streams=30, length=HORIZON, value_batch=100, entropy=entropy)
+        planner = TRPO(updates=10, streams=30, length=HORIZON, value_batch=100, entropy=entropy)
         policy, _ = eqx.filter_jit(planner.plan)(jr.key(1), flat, PLANNER.init(jr.key(0), MDP_))
         noise[entropy] = float(jnp.exp(policy.actor.log_std[0]))
     assert noise[0.05] > noise[0.0] + 0.05
@@ -223,7 +226,7 @@ def test_the_objective_has_the_entropy_in_it():
     actor = GaussianHead.of(jr.key(0), 1, 1)
     x, u = jr.normal(jr.key(1), (64, 1)), jr.normal(jr.key(2), (64, 1))
     for entropy in (0.0, 0.3):
-        planner = TRPO(STATES, ACTIONS, entropy=entropy)
+        planner = TRPO(entropy=entropy)
         new, _, gain = planner.natural_step(actor, x, u, jnp.zeros(64))
         np.testing.assert_allclose(gain, entropy * (new.log_std - actor.log_std)[0], atol=1e-6)
     assert gain > 0

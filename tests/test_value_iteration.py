@@ -13,8 +13,9 @@ from scipy.stats import chisquare
 
 from pcmlp import finite
 from pcmlp.imagine import imagine
-from pcmlp.models.tabular import Tabular
+from pcmlp.models.tabular import CountedTransition
 from pcmlp.planners.value_iteration import FinitePolicy, ValueIteration
+from pcmlp.spaces import Finite
 from pcmlp.tasks.finite import RewardOfState, TabularTransition, start_at_zero
 from pcmlp.types import MDP, never
 
@@ -53,7 +54,8 @@ def world_of(counts, terminal=ends_in_one):
     p = counts / counts.sum(-1, keepdims=True)
     reward = np.random.default_rng(int(counts.sum())).uniform(size=(S, A, S))
     transition = TabularTransition(jnp.asarray(p, jnp.float32))
-    return MDP(start_at_zero, transition, Reward(jnp.asarray(reward, jnp.float32)), terminal, H)
+    paid = Reward(jnp.asarray(reward, jnp.float32))
+    return MDP(start_at_zero, transition, paid, terminal, Finite(S), Finite(A), H)
 
 
 def test_no_policy_is_better(counts):
@@ -69,7 +71,7 @@ def test_no_policy_is_better(counts):
 
 def test_same_plan_in_the_world_and_in_an_imagined_copy(counts):
     mdp = world_of(counts)
-    copy = imagine(mdp, Tabular(jnp.asarray(counts, jnp.float32)), no_bonus)
+    copy = imagine(mdp, CountedTransition(jnp.asarray(counts, jnp.float32)), no_bonus)
     real, promised_real = plan(jr.key(1), mdp)
     imagined, promised = plan(jr.key(1), copy)
     np.testing.assert_array_equal(real.action, imagined.action)
@@ -90,7 +92,7 @@ def test_ties_are_broken_at_random():
     reward[:, 1:] = 1.0
     reward[:, 3] += 1e-6
     transition = TabularTransition(jnp.full((S, 4, S), 1 / S))
-    mdp = MDP(start_at_zero, transition, Reward(jnp.asarray(reward)), never, H)
+    mdp = MDP(start_at_zero, transition, Reward(jnp.asarray(reward)), never, Finite(S), Finite(4), H)
     policies = eqx.filter_jit(eqx.filter_vmap(lambda k: plan(k, mdp)[0].action))(jr.split(jr.key(3), 500))
     played = np.asarray(policies)
     assert (played != 0).all()
@@ -102,7 +104,8 @@ def test_ties_are_broken_at_random():
 def test_a_small_difference_is_no_tie():
     reward = np.zeros((S, A, S), np.float32)
     reward[:, 2] = 1e-3
-    mdp = MDP(start_at_zero, TabularTransition(jnp.full((S, A, S), 1 / S)), Reward(jnp.asarray(reward)), never, H)
+    transition = TabularTransition(jnp.full((S, A, S), 1 / S))
+    mdp = MDP(start_at_zero, transition, Reward(jnp.asarray(reward)), never, Finite(S), Finite(A), H)
     assert (np.asarray(plan(jr.key(4), mdp)[0].action) == 2).all()
 
 
@@ -137,5 +140,6 @@ def test_reward_of_the_next_state():
     table = np.zeros((4, 2, 4), np.float32)
     table[:, 0] = np.eye(4)
     table[np.arange(4), 1, np.minimum(np.arange(4) + 1, 3)] = 1
-    mdp = MDP(start_at_zero, TabularTransition(jnp.asarray(table)), RewardOfState(jnp.eye(4)[3]), never, 5)
+    transition = TabularTransition(jnp.asarray(table))
+    mdp = MDP(start_at_zero, transition, RewardOfState(jnp.eye(4)[3]), never, Finite(4), Finite(2), 5)
     assert float(plan(jr.key(0), mdp)[1]["planned_value"]) == pytest.approx(3.0)

@@ -35,6 +35,7 @@ from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.tasks.registered import PREFIX, GymnasiumTask, find_registered
 from pcmlp.trees import take
 from pcmlp.types import Policy, Problem
+from pcmlp.usercode import check_code
 
 _FORMAT = "pcmlp agent 2"
 _ENDLESS = 10**9  # env steps of a configuration: `learn` says how many there will be
@@ -171,15 +172,24 @@ class DeepPCMLP:
 
     @staticmethod
     def load(
-        path: str | Path, env: Any, *, reward: Callable | None = None, terminal: Callable | None = None
+        path: str | Path,
+        env: Any,
+        *,
+        reward: Callable | None = None,
+        terminal: Callable | None = None,
+        trust_code: bool = False,
     ) -> "DeepPCMLP":
-        """Load what `save` wrote, for the same environment with the same functions, which no file can hold."""
+        """Load what `save` wrote, for the same environment with the same functions, which no file can hold. Code that
+        the agent's settings name is imported only if it is trusted."""
         facts, arrays = _read(Path(path))
         record = facts["config"]
         task, named = record.pop("task"), isinstance(env, str) and not env.startswith(PREFIX)
         name, horizon = task.pop("name"), task.pop("horizon")
         if named and env != name:
             raise ConfigError(f"{path}: an agent for {name}, not for {env}; give its own env")
+        hashes = record.pop("code", {})
+        settings = settings_of_record({**record, "task": task} if named else record)
+        check_code({"algo": record["algo"], **settings}, hashes, trust_code, str(path))
         agent = DeepPCMLP(
             env,
             reward=reward,
@@ -187,7 +197,7 @@ class DeepPCMLP:
             algo=record["algo"],
             horizon=horizon,
             seed=record["seeds"][0],
-            settings=settings_of_record({**record, "task": task} if named else record),
+            settings=settings,
         )
         if agent.config.task_name != name:
             raise ConfigError(f"{path}: an agent for {name}, not for {agent.config.task_name}; give its own env")

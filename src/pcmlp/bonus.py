@@ -51,15 +51,19 @@ class Covariance(eqx.Module):
         matrix = ridge * jnp.eye(dim)
         return Covariance(matrix, jnp.zeros_like(matrix), jnp.array(False))
 
+    def kahan_sum(self, moment: Float[Array, "d d"]) -> tuple[Float[Array, "d d"], Float[Array, "d d"]]:
+        """Return the matrix with a moment added, and the error that rounding has left in it."""
+        wanted = moment - self.kahan_error
+        total = self.matrix + wanted
+        return total, (total - self.matrix) - wanted
+
     def add(self, moment: Float[Array, "d d"]) -> "Covariance":
         """Add a moment, unless the sum has no Cholesky factor.
 
         Sigma only grows: a moment that is NaN, or so large that rounding leaves the sum indefinite, would stay in it
         for ever, and no bonus could be computed from it.
         """
-        wanted = moment - self.kahan_error
-        total = self.matrix + wanted
-        lost = (total - self.matrix) - wanted
+        total, lost = self.kahan_sum(moment)
         good = jnp.all(jnp.isfinite(linalg.cholesky(total)))
         return Covariance(jnp.where(good, total, self.matrix), jnp.where(good, lost, self.kahan_error), ~good)
 

@@ -13,7 +13,7 @@ from pcmlp.tasks.registered import PREFIX, GymnasiumTask
 
 def name_lines() -> list[str]:
     """Return the lines about all tasks, algorithms and experiments."""
-    from pcmlp.experiments.catalogue import EXPERIMENTS  # takes seconds, which a table of settings need not wait for
+    from pcmlp.experiments.paper import EXPERIMENTS  # takes seconds, which a table of settings need not wait for
 
     tasks = {name: _task_line(name, task) for name, task in TASKS.items()}
     tasks[f"{PREFIX}ID"] = _task_line("", GymnasiumTask)

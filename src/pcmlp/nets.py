@@ -124,6 +124,8 @@ class GaussianHead(eqx.Module):
         key: Key[Array, ""], inputs: int, outputs: int, *, sizes: tuple[int, ...] = (32, 32), std: float = 1.0
     ) -> "GaussianHead":
         """Draw a network whose means are near 0 for every input: the first policy is noise and prefers nothing."""
+        if not std > 0:
+            raise ConfigError(f"std={std}: give a number above 0")
         net = MLP.of(key, (inputs, *sizes, outputs), "tanh", last=0.01)
         return GaussianHead(net, jnp.full(outputs, math.log(std), jnp.float32))
 

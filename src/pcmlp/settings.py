@@ -133,6 +133,10 @@ def check_value(field: Setting, value: Any) -> None:
     """Raise if a setting has a value outside its limits or of another type. Values inside a compiled program pass."""
     if value is None and type(None) in typing.get_args(field.annotation):
         return
+    if field.annotation is bool or typing.get_origin(field.annotation) is Literal:
+        options = typing.get_args(field.annotation) or (True, False)
+        if isinstance(value, str | None) and value not in options:
+            raise SettingError(field.name, value, f"give {' or '.join(map(show, options))}")
     numbers = value if isinstance(value, tuple) else (value,)
     if field.limits == Limits() and not isinstance(value, float):
         return

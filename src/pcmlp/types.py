@@ -78,15 +78,12 @@ class PredrawsNoise(Protocol):
 
     def inference_only(self) -> "Policy":
         """Return the policy without what only learning needs."""
-        ...
 
     def sample_noise(self, key: Key[Array, ""]) -> PyTree:
         """Draw the random numbers of one step."""
-        ...
 
     def act(self, noise: PyTree, carry: Carry, state: State) -> tuple[Carry, Action]:
         """Return what `policy(key, carry, state)` does, given the noise that `key` draws."""
-        ...
 
 
 class FittedModel(eqx.Module):
@@ -126,9 +123,7 @@ class FeatureMap(Part):
 class Model(Part):
     """A class P of transitions and the way to choose one from data."""
 
-    randomised: ClassVar[bool] = (
-        False  # whether a fitted model is a draw that `expected` replaces by the most likely one
-    )
+    randomised: ClassVar[bool] = False  # whether a fitted model is a draw; `expected` is then the most likely one
 
     @abc.abstractmethod
     def init(self, key: Key[Array, ""], mdp: MDP) -> FittedModel:
@@ -167,18 +162,15 @@ class Planner(Part):
 
     @abc.abstractmethod
     def init(self, key: Key[Array, ""], mdp: MDP) -> Policy:
-        """Return pi_1: the policy before any planning, of the same structure as those that `plan` returns.
-
-        paper: any / here: uniform play in a finite MDP, replanning in the untrained model for planners that search.
-        """
+        """Return pi_1, with the structure of what `plan` returns (paper: any / here: uniform play in a finite MDP,
+        replanning in the untrained model for planners that search)."""
 
     @abc.abstractmethod
     def plan(self, key: Key[Array, ""], mdp: MDP, policy: Policy) -> tuple[Policy, Metrics]:
         """Return a better policy for the MDP, starting from `policy`."""
 
     def promise(self, key: Key[Array, ""], mdp: MDP, policy: Policy) -> Float[Array, ""] | None:
-        """Return max_pi J(pi; r, P), or an estimate of J(policy; r, P) where `plan` does not find the maximum; None
-        where nothing is planned."""
+        """Return max_pi J(pi; r, P), or an estimate of J(policy; r, P) if `plan` does not find the maximum; or None."""
         return None
 
     def imagined_steps(self, horizon: int) -> tuple[int, int]:
@@ -294,8 +286,7 @@ class RunStopped(RuntimeError):
 
 
 class EnvironmentFault(RunStopped):
-    """An environment that misbehaved too often: one line that names it, its last fault, the number of faults and what
-    to do. No data of a spoilt episode were used."""
+    """An environment that misbehaved too often: one line names it, its last fault, the number of faults, the remedy."""
 
 
 def never(state: State, action: Action, next_state: State) -> Bool[Array, ""]:
@@ -305,6 +296,5 @@ def never(state: State, action: Action, next_state: State) -> Bool[Array, ""]:
 
 def unknown(state: State, action: Action, next_state: State) -> Array:
     """Raise: the reward or terminal function of a world in which it is known from samples only."""
-    raise ConfigError(
-        "reward or terminal: unknown in this world, so only a model that learns it can be planned in; give a function"
-    )
+    remedy = "only a model that learns it can be planned in; give a function"
+    raise ConfigError(f"reward or terminal: unknown in this world, so {remedy}")

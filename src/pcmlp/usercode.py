@@ -46,10 +46,16 @@ def check_code(settings: Mapping[str, Any], hashes: Mapping[str, str], trusted: 
     key, place = next(iter(places.items()))
     if not trusted:
         raise ConfigError(
-            f"{key}={place}: {where} names code, which is imported only if you say so; read it and give --trust-code"
+            f"{key}={place}: {where} names code, which is imported only if you say so; "
+            "read it and give --trust-code, in Python trust_code=True"
         )
-    for file, now in hash_code(places).items():
-        if hashes.get(file) != now:
+    check_unchanged({file: hashes.get(file, "") for file in hash_code(places)}, where)
+
+
+def check_unchanged(hashes: Mapping[str, str], where: str = "this run") -> None:
+    """Raise unless every file of code still has its SHA-256."""
+    for file, before in hashes.items():
+        if not Path(file).is_file() or _sha256(Path(file)) != before:
             raise ConfigError(f"{file}: not the code of {where} any more; put back what was there")
 
 

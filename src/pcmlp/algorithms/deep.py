@@ -44,7 +44,8 @@ from pcmlp.imagine import (
     restrict,
     unknown_functions,
 )
-from pcmlp.models import Neural, OutcomeNet
+from pcmlp.models import Known, Neural, OutcomeNet
+from pcmlp.models.known import check_transition
 from pcmlp.models.outcome import WithOutcome
 from pcmlp.planners import TRPO
 from pcmlp.replay import Replay, Transitions, drop_nonfinite
@@ -105,6 +106,8 @@ class Deep(Algorithm):
         """Return the algorithm for a problem with vectors. A reward for moving alone stays, as in the paper's 7.3."""
         _ = problem.world.mdp.boxes
         check_draw(self.features, problem.world.mdp)
+        if isinstance(self.model, Known):
+            check_transition(problem.world.mdp)
         return dataclasses.replace(self, reward_free=False) if problem.pays_for_moving else self
 
     def explored_world(self, problem: Problem) -> World:

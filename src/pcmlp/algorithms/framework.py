@@ -71,8 +71,7 @@ class PCMLP(Algorithm):
             check_draw(phi, mdp)
             phi = phi.draw(jr.key(0), mdp, Transitions.example(mdp.states, mdp.actions))
         check_norm(phi, mdp)
-        model = self.model if problem.model is None else bind_model(self.model, problem.model, phi)
-        return dataclasses.replace(self, features=phi, model=model)
+        return dataclasses.replace(self, features=phi, model=bind_model(self.model, problem.model, phi))
 
     def start(self, keys: Key[Array, " seeds"], mdp: MDP, num_iterations: int) -> "CoverLearner":
         """Run lines 1 and 2 for all seeds."""
@@ -105,12 +104,16 @@ class PCMLP(Algorithm):
         return self.planner.imagined_steps(horizon)
 
 
-def bind_model(model: Model, own: Model, phi: Features) -> Model:
+def bind_model(model: Model, own: Model | None, phi: Features) -> Model:
     """Return the class P: the task's own, or regulators with its noise and these features."""
-    if isinstance(model, TaskModel):
+    if isinstance(model, TaskModel) and own is not None:
         return own
     if isinstance(model, KNR) and isinstance(own, KNR):
         return dataclasses.replace(model, features=phi, sigma=own.sigma, radius=model.radius or own.radius)
+    if isinstance(model, TaskModel) or (isinstance(model, KNR) and model.features is None):
+        raise ConfigError(
+            "fits a model of the task's own class and the task has none; give an algorithm that brings its model"
+        )
     return model
 
 

@@ -16,7 +16,15 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int, Key
 
-from pcmlp.algorithms.stages import COLLECT, STAGE, drop_rows, restore_rows, stage_key, stage_keys
+from pcmlp.algorithms.stages import (
+    COLLECT,
+    STAGE,
+    drop_rows,
+    restore_rows,
+    stage_key,
+    stage_keys,
+    with_executed_actions,
+)
 from pcmlp.nets import RunningMoments
 from pcmlp.planners import SAC, TRPO, ActorCritic, SoftActorCritic
 from pcmlp.replay import Replay, Transitions, drop_nonfinite, pick_valid
@@ -111,7 +119,7 @@ def improve(
     else:
         assert isinstance(algo.planner, SAC)
         assert replay is not None
-        replay = replay.add(samples)
+        replay = replay.add(with_executed_actions(samples, mdp))  # as `restore_replay` restores it
         row_key, noise_key = jr.split(learn_key)
         updates = max(1, round(algo.updates_per_step * samples.reward.shape[0]))
         chosen = pick_valid(jr.uniform(row_key, (updates, algo.planner.batch)), replay.data.valid)

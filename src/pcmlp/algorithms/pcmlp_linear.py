@@ -6,11 +6,11 @@ are noisy it does not tell a good policy from a lucky one, so `low-rank` draws m
 """
 
 from pcmlp.algorithms.framework import PCMLP
-from pcmlp.algorithms.method import Method
+from pcmlp.algorithms.method import ONE_EPISODE, Method
 
 METHOD = Method(
     about="PC-MLP in a finite MDP: the model is counted or chosen by likelihood, planning is value iteration",
-    algorithm=PCMLP(),
+    algorithm=PCMLP(samples_per_policy=ONE_EPISODE),
     presets={
         "ours": {
             "combination-lock": {"steps": 4_000},

@@ -19,6 +19,7 @@ METHOD = Method(
         "ours": {
             "small": {"steps": 200, "eval_episodes": 20},
             "robot": {**LONG_PLANS, "steps": 1_000, "eval_episodes": 1},
+            "hand-egg": None,  # its simulator cannot be put into a state
         }
     },
     choices={"features": ("none",), "bonus": ("none",)},

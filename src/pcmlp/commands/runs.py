@@ -79,7 +79,7 @@ def draw_pictures(out: Path) -> list[Path | str]:
     except Exception as error:
         from pcmlp.settings import first_line
 
-        return [f"no pictures ({type(error).__name__}: {first_line(error)}); the run itself is whole"]
+        return [f"no pictures ({type(error).__name__}: {first_line(error)}); pcmlp report {out} draws them later"]
 
 
 def show_summary(console: Console, summary: dict[str, Any], out: Path) -> None:

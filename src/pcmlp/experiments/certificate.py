@@ -1,9 +1,6 @@
 """The certificate on the three tasks with a theorem: how often it is below the true gap, and how loose it is.
 
-(paper: the optimism lemmas of appendix A.3; what is proved here and what is not: docs/theory.md, the certificate.)
-
-    pcmlp paper certificate                                 # all of it
-    pcmlp paper certificate --only low-rank/proved          # one run
+paper: the optimism lemmas of appendix A.3. docs/theory.md says what is proved here and what is not.
 """
 
 import math
@@ -13,46 +10,66 @@ import jax.random as jr
 import numpy as np
 
 from pcmlp import theory
-from pcmlp.experiments.experiment import Done, Experiment, Tables, main
+from pcmlp.algorithms.framework import PCMLP
+from pcmlp.experiments.experiment import Done, Experiment, Tables
 from pcmlp.experiments.job import Job
 from pcmlp.experiments.tables import Row
 from pcmlp.features import feature_dim
-from pcmlp.framework import PCMLP
 from pcmlp.models import KNR
+from pcmlp.models.knr import KNRTransition
 from pcmlp.planners import ValueIteration
-from pcmlp.runs.build import algorithm_1
 from pcmlp.runs.certificate import proved_scale
-from pcmlp.runs.config import resolve
+from pcmlp.runs.config import build, resolve
 from pcmlp.runs.folder import read_metrics
-from pcmlp.runs.presets import default_algorithm
 from pcmlp.tasks.knr import GoalReward
 from pcmlp.types import MDP
 
 NAME = "certificate"
 SEEDS = tuple(range(100))
-_ROUNDING = 1e-5  # of a promise, in 32-bit numbers
+_ROUNDING = 1e-5  # relative error of a promise in 32-bit numbers
 
 # The lock of 5 digits opens within 20 policies. The regulator has half the plans of its preset and a fifth of the
 # episodes of an evaluation, so that a hundred runs of it take minutes.
-SMALL = {
-    "combination-lock": (250, ("task.horizon=5",)),
-    "low-rank": (20_000, ()),
-    "knr-lds": (160, ("planner.num_plans=100", "planner.elites=10", "eval_episodes=4")),
+SMALL = {  # method, steps, settings
+    "combination-lock": ("pcmlp-linear", 250, ("task.horizon=5",)),
+    "low-rank": ("pcmlp-linear", 20_000, ()),
+    "knr-lds": ("pcmlp-knr", 160, ("planner.num_plans=100", "planner.elites=10", "eval_episodes=4")),
 }
 LABELS = ("theorem", "proved", "preset", "no-bonus", "covariance-off")
-_OF_THE_CART = ("theorem", "preset", "covariance-off")
+_CART_LABELS = ("theorem", "preset", "covariance-off")
 
 
 def jobs() -> list[Job]:
-    return [job(task, label) for task in SMALL for label in (_OF_THE_CART if task == "knr-lds" else LABELS)]
+    """Return the runs."""
+    return [job(task, label) for task in SMALL for label in (_CART_LABELS if task == "knr-lds" else LABELS)]
 
 
 def job(task: str, label: str) -> Job:
-    return Job(NAME, task, label, default_algorithm(task), SMALL[task][0], settings_of(task, label), SEEDS)
+    """Return one run.
+
+    theorem: the theorem's c and its ridge of 1. proved: the least c that is proved for the run, at the preset's ridge.
+    preset: the defaults of a run.
+    """
+    algo, steps, small = SMALL[task]
+    own = {"preset": (), "no-bonus": ("bonus_scale=0",), "covariance-off": ("covariance=off",)}
+    changed = own[label] if label in own else _proved_settings(task, label)
+    return Job(NAME, task, label, algo, steps, (*small, *changed), SEEDS)
+
+
+def _proved_settings(task: str, label: str) -> tuple[str, ...]:
+    algo, steps, small = SMALL[task]
+    config = resolve(task, algo, (0,), steps, small)
+    problem, algorithm = build(config)
+    assert isinstance(algorithm, PCMLP)
+    if label == "theorem":
+        return (f"bonus_scale={theorem_scale(algorithm, problem.world.mdp)!r}", "ridge=1")
+    c = proved_scale(algorithm, problem.world.mdp, config.num_iterations)
+    assert c is not None
+    return (f"bonus_scale={math.nextafter(c, math.inf)!r}",)
 
 
 class Gap(NamedTuple):
-    """[iterations, seeds], from the first iteration on."""
+    """Certificates and true gaps, [iterations, seeds], from the first iteration on."""
 
     certificate: np.ndarray
     true: np.ndarray
@@ -60,37 +77,23 @@ class Gap(NamedTuple):
 
     @property
     def below(self) -> np.ndarray:
-        """Where the certificate is no bound: what was promised is less than the optimum."""
+        """Where the certificate is not a bound, because the promise is less than the optimum."""
         return self.certificate < self.true - _ROUNDING * np.maximum(1.0, np.abs(self.promised))
 
 
-def settings_of(task: str, label: str) -> tuple[str, ...]:
-    """theorem: the theorem's c and its ridge of 1. proved: the least c that is proved for the run, at the preset's
-    ridge. preset: what a run has by default."""
-    steps, small = SMALL[task]
-    if label == "preset":
-        return small
-    if label == "no-bonus":
-        return (*small, "bonus_scale=0")
-    if label == "covariance-off":
-        return (*small, "covariance=off")
-    if label == "proved":
-        c = proved_scale(algorithm_1(resolve(task, None, (0,), steps, small)))
-        assert c is not None
-        return (*small, f"bonus_scale={math.nextafter(c, math.inf)!r}")
-    return (*small, f"bonus_scale={theorem_scale(algorithm_1(resolve(task, None, (0,), steps, small)))!r}", "ridge=1")
-
-
-def theorem_scale(algo: PCMLP) -> float:
-    horizon, model = algo.world.mdp.horizon, algo.model
+def theorem_scale(algo: PCMLP, mdp: MDP) -> float:
+    """Return the theorem's c."""
+    model = algo.model
     if isinstance(model, KNR):
-        return theory.knr_scale(horizon, model.radius, model.sigma)
-    return theory.linear_mdp_scale(horizon, feature_dim(algo.features, algo.world.states, algo.world.actions))
+        assert model.radius is not None
+        return theory.knr_scale(mdp.horizon, model.radius, model.sigma)
+    assert callable(algo.features)
+    return theory.linear_mdp_scale(mdp.horizon, feature_dim(algo.features, mdp))
 
 
 def optimum(mdp: MDP) -> float:
-    """J*, exactly in a finite MDP; of the cart an upper bound of it."""
-    if isinstance(mdp.transition, KNR):
+    """Return J*, exactly in a finite MDP; an upper bound of it for the cart."""
+    if isinstance(mdp.transition, KNRTransition):
         return cart_bound(mdp)
     planner = ValueIteration()
     value = planner.promise(jr.key(0), mdp, planner.init(jr.key(0), mdp))
@@ -98,15 +101,15 @@ def optimum(mdp: MDP) -> float:
 
 
 def cart_bound(mdp: MDP) -> float:
-    """An upper bound of J* on `knr-lds`: at each step, the probability that full throttle is close enough by then.
+    """Return an upper bound of J* on `knr-lds`: the sum over steps of the probability that full throttle is close enough.
 
-    Position is (what the actions do) + (what the noise does), and the second does not depend on any policy. Along the
-    way to the goal the first is at most that of full throttle, so whoever is in the circle at step t has
+    Position is (effect of the actions) + (effect of the noise), and the second does not depend on the policy. Along the
+    way to the goal the first is at most that of full throttle, so a cart that is in the circle at step t has
 
         u . noise_t >= |goal| - radius - sqrt(2) p_t,    u = goal / |goal|,    p_t: full throttle in one coordinate
     """
     truth, reward = mdp.transition, mdp.reward
-    assert isinstance(truth, KNR)
+    assert isinstance(truth, KNRTransition)
     assert isinstance(reward, GoalReward)
     needed = float(np.linalg.norm(np.asarray(reward.goal))) - reward.radius
     position = velocity = total = 0.0
@@ -120,18 +123,20 @@ def cart_bound(mdp: MDP) -> float:
 
 
 def gaps(metrics: dict[str, list[float]], seeds: int, best: float) -> Gap:
-    """The deployed policy's value is what the certificate was made with: promised - certificate."""
+    """Return certificates and true gaps. The value of the deployed policy is promised - certificate."""
     promised, certificate = (np.reshape(metrics[name], (-1, seeds))[1:] for name in ("promised", "certificate"))
     return Gap(certificate, best - (promised - certificate), promised)
 
 
-def row_of(job: Job, gap: Gap, kind: str, best: float) -> Row:
-    config = job.config()
+def make_row(job: Job, gap: Gap, kind: str, best: float) -> Row:
+    """Return the row of a run."""
+    algo = job.config().algorithm
+    assert isinstance(algo, PCMLP)
     row: Row = {
         "task": job.task,
         "run": job.label,
-        "bonus_scale": config.bonus_scale,
-        "ridge": config.ridge,
+        "bonus_scale": algo.bonus_scale,
+        "ridge": algo.ridge,
         "kind": kind,
         "runs": gap.true.shape[1],
         "iterations": gap.true.shape[0],
@@ -148,16 +153,17 @@ def row_of(job: Job, gap: Gap, kind: str, best: float) -> Row:
 
 
 def tables(done: Done) -> Tables:
-    yield NAME, [finished_row(job, done) for job in done.jobs]
+    """Yield the table of certificates."""
+    yield NAME, [_finished_row(job, done) for job in done.jobs]
 
 
-def finished_row(job: Job, done: Done) -> Row:
-    best = optimum(algorithm_1(job.config()).world.mdp)
+def _finished_row(job: Job, done: Done) -> Row:
+    best = optimum(build(job.config())[0].world.mdp)
     gap = gaps(read_metrics(done.result(job)), len(job.seeds), best)
-    return row_of(job, gap, done.summary(job)["certificate"]["kind"], best)
+    return make_row(job, gap, done.summary(job)["certificate"]["kind"], best)
 
 
-EXPERIMENT = Experiment(
+CERTIFICATE = Experiment(
     name=NAME,
     title="The certificate",
     place="appendix A.3, optimism",
@@ -165,6 +171,3 @@ EXPERIMENT = Experiment(
     jobs=jobs,
     tables=tables,
 )
-
-if __name__ == "__main__":
-    main(EXPERIMENT)

@@ -1,8 +1,8 @@
-"""Controlled runs: several values of some settings, several seeds each, side by side in one compiled program.
+"""Compare values of numeric settings, several seeds each, side by side in one compiled program.
 
-What a GPU does for one seed of Deep PC-MLP it does for thirty in little more time, whether they differ by their seed or
-by a number. So a setting that is a number is compared here as seeds are: by `vmap`. It is for finding settings, on
-seeds 100 and up; nothing is saved but a table of returns.
+A GPU runs thirty lanes of Deep PC-MLP in little more time than one, whether they differ by their seed or by a number.
+So values of a setting are compared as seeds are: by `vmap`. This is for finding settings, on seeds 100 and up; nothing
+is saved except a table of returns.
 
     python -m pcmlp.experiments.controlled half-cheetah --steps 60000 --vary bonus_scale=0,0.01 planner.entropy=-0.5,-1
 """
@@ -20,22 +20,25 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from pcmlp.deep import Deep, DeepLearner, improve, start
+from pcmlp.algorithms.deep import Deep, DeepLearner, improve, start
+from pcmlp.algorithms.stages import COLLECT, stage_keys
 from pcmlp.experiments.tables import write_table
-from pcmlp.runs.build import build
+from pcmlp.replay import Transitions
 from pcmlp.runs.cache import prepare
-from pcmlp.runs.config import resolve
+from pcmlp.runs.config import build, resolve
 from pcmlp.runs.coverage import Entered
 from pcmlp.runs.evaluate import evaluation_keys
-from pcmlp.types import ConfigError, Transitions
+from pcmlp.settings import ConfigError
+from pcmlp.trees import as_inputs
+from pcmlp.types import MDP
 
 _SEEDS = (100, 101, 102, 103)
-_PROGRAM = "--vary: of numbers only; what makes another program is for --set, in a run of its own"
-_WATCHED = ("model_error", "value_loss", "bonus_mean")  # beside the return
+_PROGRAM = "--vary: only numbers can vary in one program; give other settings by --set, in a run of their own"
+_SHOWN = ("model_error", "value_loss", "bonus_mean")  # columns beside the return
 
 
-def lanes_of(varied: Sequence[str]) -> list[tuple[str, ...]]:
-    """`key=a,b` for each key into the settings of each lane: every combination."""
+def parse_lanes(varied: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the settings of each lane: every combination of the values in `key=a,b`."""
     choices = []
     for text in varied:
         key, _, values = text.partition("=")
@@ -45,39 +48,28 @@ def lanes_of(varied: Sequence[str]) -> list[tuple[str, ...]]:
     return list(itertools.product(*choices))
 
 
-def side_by_side(stages: Sequence[Deep]) -> tuple[PyTree, PyTree]:
-    """What differs between stages and what does not: arrays with a leading axis, and the rest of the first one."""
-
-    def numbers(x: Any, *others: Any) -> Any:
-        """A number that differs is an array; one that does not is part of the program."""
-        return jnp.float32(x) if isinstance(x, float) and any(x != y for y in others) else x
-
-    structures = {jax.tree.structure(stage) for stage in stages}
-    if len(structures) > 1:
-        raise ConfigError(_PROGRAM)
-    marked = [jax.tree.map(numbers, stage, *stages) for stage in stages]
-    parts = [eqx.partition(stage, eqx.is_array) for stage in marked]
+def stack_algorithms(algorithms: Sequence[Deep]) -> tuple[PyTree, PyTree]:
+    """Return the numbers of all algorithms as arrays with a leading axis, and everything else, which must be equal."""
+    parts = [eqx.partition(as_inputs(algorithm), eqx.is_array) for algorithm in algorithms]
     arrays, rests = zip(*parts, strict=True)
-    shapes = [jax.tree.map(jnp.shape, x) for x in arrays]
-    same = all(eqx.tree_equal(rest, rests[0]) for rest in rests) and all(shape == shapes[0] for shape in shapes)
-    if not same:
+    if not all(eqx.tree_equal(rest, rests[0]) is True for rest in rests):
         raise ConfigError(_PROGRAM)
     return jax.tree.map(lambda *x: jnp.stack(x), *arrays), rests[0]
 
 
 @eqx.filter_jit
-def _start(keys: Array, arrays: PyTree, rest: PyTree) -> DeepLearner:
-    return eqx.filter_vmap(lambda key, arrays: start(key, eqx.combine(arrays, rest)))(keys, arrays)
+def _start(keys: Array, arrays: PyTree, rest: PyTree, mdp: MDP) -> DeepLearner:
+    return eqx.filter_vmap(lambda key, arrays: start(key, eqx.combine(arrays, rest), mdp))(keys, arrays)
 
 
 @eqx.filter_jit
 def _improve(
-    keys: Array, arrays: PyTree, rest: PyTree, learner: DeepLearner, samples: Transitions, n: Array
+    keys: Array, arrays: PyTree, rest: PyTree, mdp: MDP, learner: DeepLearner, samples: Transitions, n: Array
 ) -> tuple[DeepLearner, dict[str, Array]]:
-    def one(key, arrays, learner, samples):
-        return improve(key, eqx.combine(arrays, rest), learner, samples, n)
+    def one_lane(key, arrays, learner, samples):
+        return improve(key, eqx.combine(arrays, rest), mdp, learner, samples, n)
 
-    return eqx.filter_vmap(one)(keys, arrays, learner, samples)
+    return eqx.filter_vmap(one_lane)(keys, arrays, learner, samples)
 
 
 def compare(
@@ -90,37 +82,37 @@ def compare(
     every: int,
     episodes: int,
 ) -> list[dict[str, Any]]:
-    """A row for each lane, seed and evaluation: the return of the policy to deploy, and what was covered of a map."""
-    lanes = lanes_of(varied)
-    built = [build(resolve(task, "pcmlp", seeds, steps, (*settings, *lane))) for lane in lanes]
-    algos = [algo for _, algo in built if isinstance(algo, Deep)]
-    if len(algos) < len(lanes):
-        raise ConfigError(f"task={task}: not a task of Deep PC-MLP; give another")
-    world, stages = algos[0].world, [algo.stage() for algo in algos for _ in seeds]
+    """Return a row for each lane, seed and evaluation: the return of the deployed policy, and the coverage of a map."""
+    lanes = parse_lanes(varied)
+    configs = [resolve(task, "pcmlp", seeds, steps, (*settings, *lane)) for lane in lanes]
+    problem, _ = build(configs[0])
+    algorithms = [algorithm for config in configs if isinstance(algorithm := build(config)[1], Deep)]
+    world, num_iterations = problem.world, configs[0].num_iterations
     keys = jnp.stack([jr.key(seed) for _ in lanes for seed in seeds])
-    varying = side_by_side(stages)
-    learner, rows, entered = _start(keys, *varying), [], Entered(built[0][0].map, len(stages))
-    for n in range(1, algos[0].num_iterations + 1):
-        draw_keys = jax.vmap(lambda key, n=n: jr.fold_in(jr.fold_in(key, n), 0))(keys)
-        samples, walked = world.collect(draw_keys, learner.policy, algos[0].samples_per_policy)
+    varying = stack_algorithms([algorithm for algorithm in algorithms for _ in seeds])
+    learner, rows, entered = _start(keys, *varying, world.mdp), [], Entered(problem.map, len(keys))
+    for n in range(1, num_iterations + 1):
+        collect_keys = stage_keys(keys, n, COLLECT)
+        samples, walked = world.collect(collect_keys, learner.policy, algorithms[0].samples_per_policy)
         entered.add([walked])
-        learner, metrics = _improve(keys, *varying, learner, samples, jnp.array(n))
-        if n % every and n < algos[0].num_iterations:
+        learner, metrics = _improve(keys, *varying, world.mdp, learner, samples, jnp.array(n))
+        if n % every and n < num_iterations:
             continue
         returns = np.asarray(world.evaluate(evaluation_keys(keys), learner.deployed(), episodes)).mean(axis=1)
         shown = {"return": returns, **entered.columns()}
-        watched = shown | {name: np.asarray(metrics[name]) for name in _WATCHED if name in metrics}
+        columns = shown | {name: np.asarray(metrics[name]) for name in _SHOWN if name in metrics}
         for i, (lane, seed) in enumerate(itertools.product(lanes, seeds)):
             row = {"env_steps": int(learner.env_steps[i]), "lane": " ".join(lane), "seed": seed}
-            rows.append(row | {name: round(float(values[i]), 4) for name, values in watched.items()})
+            rows.append(row | {name: round(float(values[i]), 4) for name, values in columns.items()})
         for i, lane in enumerate(lanes):
-            mine = slice(i * len(seeds), (i + 1) * len(seeds))
-            told = "  ".join(f"{name} {values[mine].round(2).tolist()}" for name, values in shown.items())
-            print(f"{int(learner.env_steps[0]):,}  {' '.join(lane)}  {told}", flush=True)
+            own = slice(i * len(seeds), (i + 1) * len(seeds))
+            line = "  ".join(f"{name} {values[own].round(2).tolist()}" for name, values in shown.items())
+            print(f"{int(learner.env_steps[0]):,}  {' '.join(lane)}  {line}", flush=True)
     return rows
 
 
 def main() -> None:
+    """Run the comparison that the command line asks for."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("task")
     options.add_argument("--vary", nargs="+", required=True, metavar="KEY=VALUE,VALUE")

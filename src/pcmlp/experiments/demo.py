@@ -1,7 +1,6 @@
-"""`make demo`: mountain-car by Deep PC-MLP with its bonus and without, in one page.
+"""`make demo`: Deep PC-MLP on mountain-car with its bonus and without, in one page.
 
-Only the flag on the hill pays, and a car that does not look for what it has not seen never learns that the flag is
-there.
+Only the flag on the hill pays, and a car that does not explore never learns that the flag is there.
 """
 
 import argparse
@@ -21,7 +20,7 @@ from pcmlp.report.words import final_return, headline, median_steps
 from pcmlp.runs.cache import prepare
 from pcmlp.runs.config import resolve
 from pcmlp.runs.train import train
-from pcmlp.types import ConfigError
+from pcmlp.settings import ConfigError
 
 TASK, ALGO = "mountain-car", "pcmlp"
 SEEDS = (0, 1)
@@ -31,7 +30,7 @@ RUNS = {WITH: (), WITHOUT: ("bonus_scale=0",)}  # folder -> settings
 
 
 def run_all(out: Path, steps: int, console: Console) -> dict[str, Run]:
-    """Both runs, by folder; those of an earlier demo in the same place are replaced."""
+    """Make both runs, in the place of those of an earlier demo, and return them by folder."""
     runs = {}
     for name, settings in RUNS.items():
         config = resolve(TASK, ALGO, SEEDS, steps, settings)
@@ -47,7 +46,8 @@ def run_all(out: Path, steps: int, console: Console) -> dict[str, Run]:
     return runs
 
 
-def table_of(runs: dict[str, Run]) -> Table:
+def make_table(runs: dict[str, Run]) -> Table:
+    """Return the table that compares the runs."""
     table = Table("", "seeds solved", "env steps to success (median)", "return", "seconds", title=TASK)
     for name, run in runs.items():
         solved = f"{run.num_solved} of {len(run.seeds)}"
@@ -56,7 +56,7 @@ def table_of(runs: dict[str, Run]) -> Table:
 
 
 def verdict(solved: dict[str, int]) -> str:
-    """What the bonus did, from how many seeds each run solved."""
+    """Return what the bonus did, given how many seeds each run solved."""
     if solved[WITH] > solved[WITHOUT]:
         only = "Only" if solved[WITHOUT] == 0 else "More often"
         return f"{only} the bonus for what the policy cover has not seen leads the car out of the valley."
@@ -66,6 +66,7 @@ def verdict(solved: dict[str, int]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run the demo and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m pcmlp.experiments.demo", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/demo"))
     parser.add_argument("--steps", type=int, default=STEPS)
@@ -80,9 +81,9 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     plot_comparison(runs).savefig(given.out / "curves.png")
-    console.print(table_of(runs))
+    console.print(make_table(runs))
     said = f"{headline(runs)} {verdict({name: run.num_solved for name, run in runs.items()})}"
-    where = given.out / page.name  # as it was given, not where it lies on this machine
+    where = given.out / page.name  # the path as it was given
     console.print(f"{said}\nCurves, maps and how to run it again: {where}", highlight=False, soft_wrap=True)
     return 0
 

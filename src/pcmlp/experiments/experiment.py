@@ -1,11 +1,9 @@
 """An experiment: a figure or table of the paper, the runs it needs, and the tables that are made of them.
 
-`pcmlp paper NAME` and `python -m pcmlp.experiments.NAME` conduct one. What is finished is kept and not done again; a
-table has a row for whatever is finished by then.
+`pcmlp paper NAME` conducts one. What is finished is kept and not repeated; a table has a row for every run that is
+finished by then.
 """
 
-import argparse
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,20 +11,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pcmlp.experiments.engines import local
-from pcmlp.experiments.job import Job, check_mine, check_result, is_finished
-from pcmlp.experiments.scales import FULL, SCALES, Scale
+from pcmlp.experiments.job import Job, check_result, check_run, is_finished, run_local
+from pcmlp.experiments.scales import FULL, Scale
 from pcmlp.experiments.tables import Row, Rows, write_table
-from pcmlp.runs.cache import compiling_anew, prepare
-from pcmlp.runs.durable import write_durably
+from pcmlp.runs.cache import compiling_anew
+from pcmlp.runs.durable import write_json
 from pcmlp.runs.folder import read_summary, read_table
-from pcmlp.runs.parse import known
-from pcmlp.types import ConfigError
+from pcmlp.settings import ConfigError
 
 
 @dataclass(frozen=True)
 class Done:
-    """What is finished of an experiment: what its tables are made of."""
+    """The finished runs of an experiment, which its tables are made of."""
 
     jobs: tuple[Job, ...]
     scale: Scale
@@ -34,44 +30,48 @@ class Done:
     results: Path
 
     def result(self, job: Job) -> Path:
-        """The files that are kept of a run."""
+        """Return the folder with the kept files of a run."""
         return self.results / job.where
 
     def run(self, job: Job) -> Path | None:
-        """All of its files, where they still are."""
+        """Return the folder with all files of a run, if it still exists."""
         folder = self.runs / job.where
         return folder if is_finished(job.config(), folder) else None
 
     def summary(self, job: Job) -> dict[str, Any]:
+        """Return the summary of a run."""
         return read_summary(self.result(job))
 
-    def of(self, task: str) -> dict[str, Job]:
+    def jobs_of(self, task: str) -> dict[str, Job]:
+        """Return the jobs of one task, by label."""
         return {job.label: job for job in self.jobs if job.task == task}
 
 
-Tables = Iterator[tuple[str, Rows]]  # the name of its file, less .csv
+Tables = Iterator[tuple[str, Rows]]  # name of the file without .csv, and its rows
 
 
 @dataclass(frozen=True)
 class Experiment:
-    name: str  # of its module, and of its folder in the results
+    """All that the library knows about one experiment."""
+
+    name: str  # on the command line, and of its folder in the results
     title: str
     place: str  # in the paper
     shows: str
-    jobs: Callable[[], Sequence[Job]]  # at full scale; one of another experiment is run there, and once
+    jobs: Callable[[], Sequence[Job]]  # at full scale; a job of another experiment is run there, and once
     tables: Callable[[Done], Tables]
-    measured: Mapping[str, Callable[[Scale], Rows]] = field(default_factory=dict)  # tables that take no run: made once
-    alone: bool = False  # seconds are measured: in this process, whatever the engine
+    measured: Mapping[str, Callable[[Scale], Rows]] = field(default_factory=dict)  # tables that need no run: made once
+    alone: bool = False  # whether seconds are measured: then it runs in this process, whatever the engine
 
     def jobs_at(self, scale: Scale, only: Sequence[str] = (), seeds: Sequence[int] | None = None) -> list[Job]:
-        """Those that are asked for by name, or all that the scale does not leave out."""
+        """Return the jobs that are asked for by name, or all that the scale does not leave out."""
         asked = [job for job in self.jobs() if (job.name in only if only else scale.has(job))]
-        scaled = [scale.of(job) for job in asked]
+        scaled = [scale.apply(job) for job in asked]
         return scaled if seeds is None else [replace(job, seeds=tuple(seeds)) for job in scaled]
 
 
 def per_run(row: Callable[[Job, dict[str, Any]], Row], name: str) -> Callable[[Done], Tables]:
-    """One table with a row for each run, made of its summary."""
+    """Return the function that makes one table with a row for each run from its summary."""
 
     def tables(done: Done) -> Tables:
         yield name, [row(job, done.summary(job)) for job in done.jobs]
@@ -80,12 +80,12 @@ def per_run(row: Callable[[Job, dict[str, Any]], Row], name: str) -> Callable[[D
 
 
 def check(jobs: Sequence[Job], runs: Path, results: Path) -> None:
-    """That every folder of theirs is theirs or free and can be written, before anything is run."""
+    """Raise if a folder of a job belongs to another run or cannot be written, before anything is run."""
     for job in jobs:
         config = job.config()
         check_result(config, results / job.where)
         if not is_finished(config, results / job.where):
-            check_mine(config, runs / job.where)
+            check_run(config, runs / job.where)
     for flag, folder in (("runs", runs), ("results", results)):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -96,80 +96,57 @@ def check(jobs: Sequence[Job], runs: Path, results: Path) -> None:
 
 
 def conduct(
-    experiment: Experiment, jobs: Sequence[Job], scale: Scale, runs: Path, results: Path, *, whole: bool = True
+    experiment: Experiment,
+    jobs: Sequence[Job],
+    scale: Scale,
+    runs: Path,
+    results: Path,
+    *,
+    order: int = 0,
+    whole: bool = True,
 ) -> None:
-    """The runs in this process, unless they are finished; then the tables of all that is, now or from before. What is
-    measured besides is for the `whole` experiment."""
+    """Run the jobs that are not finished, in this process; then write the tables of all finished jobs. Tables that need
+    no run are made for the `whole` experiment only. `order` is the place of the experiment on the page."""
     if experiment.alone:
         for job in jobs:
-            _timed(job, runs, results)
+            _time(job, runs, results)
     else:
-        local(jobs, runs, results)
+        run_local(jobs, runs, results)
     folder = results / experiment.name
-    describe(experiment, scale, folder)
+    describe(experiment, scale, folder, order)
     for name, measure in experiment.measured.items():
-        if whole and not kept(folder / f"{name}.csv"):
+        if whole and not is_kept(folder / f"{name}.csv"):
             write_table(folder / f"{name}.csv", measure(scale))
-    candidates = {job.where: job for job in [*map(scale.of, experiment.jobs()), *jobs]}  # those just run come last
+    candidates = {job.where: job for job in [*map(scale.apply, experiment.jobs()), *jobs]}  # those just run come last
     finished = [job for job in candidates.values() if is_finished(job.config(), results / job.where)]
     for name, rows in experiment.tables(Done(tuple(finished), scale, runs, results)):
         if rows:
             write_table(folder / f"{name}.csv", rows)
 
 
-def _timed(job: Job, runs: Path, results: Path) -> None:
-    """From nothing: neither taken up in the middle nor with programs that others have compiled."""
+def _time(job: Job, runs: Path, results: Path) -> None:
+    """Run a job from its beginning and compile everything anew, so that its times can be compared."""
     if not is_finished(job.config(), results / job.where) and not is_finished(job.config(), runs / job.where):
         shutil.rmtree(runs / job.where, ignore_errors=True)
     with compiling_anew():
-        local([job], runs, results)
+        run_local([job], runs, results)
 
 
-def describe(experiment: Experiment, scale: Scale, folder: Path) -> None:
-    """For the page, which reads files alone."""
-    from pcmlp.experiments.catalogue import EXPERIMENTS  # which imports this module
-
-    names = list(EXPERIMENTS)
-    said = {
+def describe(experiment: Experiment, scale: Scale, folder: Path, order: int = 0) -> None:
+    """Write `experiment.json`, from which the page knows an experiment."""
+    record = {
         "title": experiment.title,
         "place": experiment.place,
         "shows": experiment.shows,
         "command": f"pcmlp paper {experiment.name}" + ("" if scale is FULL else f" --scale {scale.name}"),
         "scale": scale.name,
-        "order": names.index(experiment.name) if experiment.name in names else len(names),
+        "order": order,
         "runs": [job.where.as_posix() for job in experiment.jobs()],
     }
     folder.mkdir(parents=True, exist_ok=True)
-    write_durably(folder / "experiment.json", (json.dumps(said, indent=2) + "\n").encode())
+    write_json(folder / "experiment.json", record)
 
 
-def kept(table: Path) -> bool:
-    """Whether it is there, whole."""
+def is_kept(table: Path) -> bool:
+    """Return whether a table exists; one that is damaged raises."""
     return table.exists() and bool(read_table(table))
-
-
-def known_runs(experiments: Sequence[Experiment], only: Sequence[str]) -> None:
-    names = [job.name for experiment in experiments for job in experiment.jobs()]
-    for name in only:
-        known("--only", name, names, "TASK/LABEL")
-
-
-def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> None:
-    """`python -m pcmlp.experiments.NAME`, on this machine."""
-    options = argparse.ArgumentParser(description=f"{experiment.shows} ({experiment.place})")
-    options.add_argument("only", nargs="*", metavar="TASK/LABEL", help="some of its runs; all if none is given")
-    options.add_argument("--scale", default="full", choices=list(SCALES))
-    options.add_argument("--seeds", nargs="+", type=int, help="in the place of its own")
-    options.add_argument("--results", type=Path, help="where the kept files and tables go")
-    options.add_argument("--runs", type=Path, help="where the runs go")
-    given = options.parse_args(arguments)
-    prepare(tiny=given.scale == "smoke")
-    scale = SCALES[given.scale]
-    runs, results = given.runs or scale.folder, given.results or scale.results
-    try:
-        known_runs([experiment], given.only)
-        jobs = experiment.jobs_at(scale, given.only, given.seeds)
-        check(jobs, runs, results)
-        conduct(experiment, jobs, scale, runs, results, whole=not given.only)
-    except ConfigError as error:
-        options.error(str(error))

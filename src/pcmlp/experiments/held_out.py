@@ -1,14 +1,11 @@
-"""Exploring with no reward, and what it is good for: places that no policy was ever paid for, reached by planning.
+"""Explore without a reward, then reach places that no policy was ever paid for, by planning (paper: section 7.3).
 
-(paper: section 7.3 and figure 1, where the ant's maze is covered with no reward for it / here: that one, and the
-point's maze, and after it ten places, each planned for in the learned model with no new sample and then tried in the
-real maze; the ant's far end also with a reward for every metre of the way there, planned ahead and by a search at every
-step, and without any planning by who guides that. In other runs a bonus that does not know the cover, none at all, and
-random play, which has no model. On mountain-car and acrobot, whose one held-out reward is the task's own, episodes of
-exploring do not end at the goal, so nothing tells it from other places.)
-
-    pcmlp paper held_out                                    # all of it; a GPU is wanted
-    pcmlp paper held_out --only point-umaze/pcmlp           # one run
+paper: figure 1, the ant's maze covered without a reward for it / here: that, and the point's maze, and afterwards ten
+places. Each is planned for in the learned model without a new sample and then tried in the real maze. The ant's far end
+is also planned for with a reward for every metre of the way: ahead, and by a search at every step; the policy that
+guides the search is tried alone as well. Controls: a bonus that does not know the cover, no bonus, and random play,
+which has no model. On mountain-car and acrobot the one held-out reward is the task's own; there, episodes of
+exploring do not end at the goal, so that nothing distinguishes it from other places.
 """
 
 from collections.abc import Sequence
@@ -20,34 +17,35 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from pcmlp.experiments.experiment import Done, Experiment, Tables, main
-from pcmlp.experiments.job import PAPER_SEEDS, Job
+from pcmlp.algorithms.deep import Deep
+from pcmlp.algorithms.replan import Ahead, Search
+from pcmlp.experiments.experiment import Done, Experiment, Tables
+from pcmlp.experiments.job import PAPER_SEEDS, SEEDS, Job
 from pcmlp.experiments.scales import Scale
 from pcmlp.experiments.tables import Row, Rows, write_table
-from pcmlp.replan import Ahead, Search
+from pcmlp.maps import Map
 from pcmlp.runs.aim import Functions
 from pcmlp.runs.coverage import COLUMN, read_coverage
-from pcmlp.runs.evaluate import Held, measure
+from pcmlp.runs.evaluate import Indicator, measure
 from pcmlp.runs.folder import read_metrics, read_table
-from pcmlp.runs.plan import MODELLED, Learned, load_learned, plan, usual_rounds
+from pcmlp.runs.plan import LearnedRun, load_learned, plan
 from pcmlp.runs.policy import SavedRun
-from pcmlp.tasks.maps import Map
-from pcmlp.types import Task
+from pcmlp.types import Problem
 
 NAME = "held_out"
 
 
 class Places(NamedTuple):
-    """Held out of a maze: where, and how close is there."""
+    """The places that are held out of a maze."""
 
-    radius: float
-    episodes: int  # that each is tried in
+    radius: float  # how close counts as there
+    episodes: int  # that each place is tried in
     middles: dict[str, tuple[float, float]]
-    by_the_way: bool = False  # planned for as well with a reward for every metre of the way, where the place is far off
+    by_the_way: bool = False  # whether a far place is also planned for with a reward for every metre of the way
 
 
 PLACES = {
-    # Spread over the free ground: four on the start's side, two in the passage, four behind the detour, of which one
+    # Spread over the free ground: four on the start's side, two in the passage, four behind the detour. One of these
     # lies beyond the place that the task itself would pay for.
     "point-umaze": Places(
         0.25,
@@ -67,46 +65,39 @@ PLACES = {
     ),
     "ant-umaze": Places(2.0, 20, {"far end": (0.0, 16.0)}, by_the_way=True),
 }
-THERE, WAY = "there", "the way"  # what is paid: being there, or every metre nearer
-# what is planned: a policy, every step of its own, or nothing: who guides that search, as it is
+THERE, WAY = "there", "the way"  # what pays: being there, or every metre nearer
+# who acts: a policy that was planned ahead, a search at every step, or the policy that guides this search, alone
 AHEAD, SEARCH, GUIDE = "ahead", "search", "guide"
-_FINER = 4  # squares of a way along the side of one of the map
+_FINER = 4  # squares along the side of one square of the map, for the length of a way
 THE_TASK = "the task's own"
-
-
-_FREE = ("reward_free=true",)
-_ON_THE_MAP = "features.dims=0,1"  # a phi that sees where the ant is and nothing of its body
-# What an ant earns there is for moving, which nobody asks for: few episodes will do.
-_FEW = (*_FREE, "eval_episodes=2")
-
-
-def job(name: str, steps: int, settings: tuple[str, ...], algo: str = "pcmlp") -> Job:
-    task, label = name.split("/")
-    return Job(NAME, task, label, algo, steps, settings)
-
-
-def ant(label: str, settings: tuple[str, ...], algo: str = "pcmlp") -> Job:
-    return Job(NAME, "ant-umaze", label, algo, 200_000, settings, PAPER_SEEDS)
+_STEPS = {"point-umaze": 20_000, "mountain-car": 3_000, "acrobot": 3_000, "ant-umaze": 200_000}
 
 
 def jobs() -> list[Job]:
+    """Return the runs."""
+
+    def job(task: str, label: str, *settings: str, algo: str = "pcmlp") -> Job:
+        # An ant's return is for moving, which is of no interest here: two episodes are enough.
+        few, seeds = (("eval_episodes=2",), PAPER_SEEDS) if task == "ant-umaze" else ((), SEEDS)
+        return Job(NAME, task, label, algo, _STEPS[task], ("reward_free=true", *few, *settings), seeds)
+
     return [
-        job("point-umaze/pcmlp", 20_000, _FREE),
-        job("point-umaze/covariance-off", 20_000, (*_FREE, "covariance=off")),
-        job("point-umaze/no-bonus", 20_000, (*_FREE, "bonus_scale=0")),
-        job("point-umaze/random", 20_000, _FREE, "random"),
-        job("mountain-car/pcmlp", 3_000, _FREE),
-        job("acrobot/pcmlp", 3_000, _FREE),
-        ant("pcmlp", _FEW),
-        ant("on-the-map", (*_FEW, _ON_THE_MAP)),
-        ant("no-bonus", (*_FEW, "bonus_scale=0")),
-        ant("random", _FEW, "random"),
+        job("point-umaze", "pcmlp"),
+        job("point-umaze", "covariance-off", "covariance=off"),
+        job("point-umaze", "no-bonus", "bonus_scale=0"),
+        job("point-umaze", "random", algo="random"),
+        job("mountain-car", "pcmlp"),
+        job("acrobot", "pcmlp"),
+        job("ant-umaze", "pcmlp"),
+        job("ant-umaze", "on-the-map", "features.dims=0,1"),  # phi sees where the ant is and nothing of its body
+        job("ant-umaze", "no-bonus", "bonus_scale=0"),
+        job("ant-umaze", "random", algo="random"),
     ]
 
 
 class There(eqx.Module):
-    """Whether a step leads to within `radius` of a place. The place is an array: planning for another one is the same
-    program."""
+    """A predicate: whether a step ends within `radius` of a place. The place is an array, so that planning for another
+    one runs the same program."""
 
     place: Float[Array, "2"]
     radius: Float[Array, ""]
@@ -114,20 +105,22 @@ class There(eqx.Module):
     def __call__(
         self, state: Float[Array, " s"], action: Float[Array, " a"], next_state: Float[Array, " s"]
     ) -> Bool[Array, ""]:
+        """Return whether it holds for one step."""
         return jnp.sum((next_state[:2] - self.place) ** 2) <= self.radius**2
 
 
 class Nearer(eqx.Module):
-    """What a step gains of the shortest way over free ground. One that is longer than any real one pays nothing: it may
-    have been imagined through a wall."""
+    """A reward: how much shorter the way over free ground becomes. A step that is longer than any real one pays
+    nothing, because it may have been imagined through a wall."""
 
     ground: Map
     ways: Float[Array, "rows columns"]
-    longest: float  # of real steps
+    longest: float  # the longest real step
 
     def __call__(
         self, state: Float[Array, " s"], action: Float[Array, " a"], next_state: Float[Array, " s"]
     ) -> Float[Array, ""]:
+        """Return the reward of one step."""
         row, column, inside = self.ground.squares(jnp.stack([state[:2], next_state[:2]]))
         before, after = self.ways[row, column]
         far = jnp.linalg.norm(next_state[:2] - state[:2]) > self.longest
@@ -136,7 +129,8 @@ class Nearer(eqx.Module):
 
 
 class Stopped(eqx.Module):
-    """Whether a step leads there, or into a wall, where no real one does: nothing that is imagined behind it counts."""
+    """A predicate: whether a step ends at the place or in a wall, where no real step ends. Nothing that is imagined
+    after it counts."""
 
     there: There
     ground: Map
@@ -144,20 +138,21 @@ class Stopped(eqx.Module):
     def __call__(
         self, state: Float[Array, " s"], action: Float[Array, " a"], next_state: Float[Array, " s"]
     ) -> Bool[Array, ""]:
+        """Return whether it holds for one step."""
         (row,), (column,), (inside,) = self.ground.squares(next_state[None, :2])
         return self.there(state, action, next_state) | ~(inside & self.ground.free[row, column])
 
 
 class Trial(NamedTuple):
-    """A column that an older table does not have is as by default."""
+    """One way to get to one place."""
 
     place: str
     paid: str = THERE
     planned: str = AHEAD
 
 
-def asked(name: str) -> list[Trial]:
-    """What is tried in a task."""
+def trials(name: str) -> list[Trial]:
+    """Return what is tried in a task."""
     if name not in PLACES:
         return [Trial(THE_TASK)]
     places = PLACES[name]
@@ -165,70 +160,70 @@ def asked(name: str) -> list[Trial]:
     return [Trial(place, *way) for way in [(THERE, AHEAD), *ways] for place in places.middles]
 
 
-def aim(task: Task, name: str, trial: Trial) -> Functions:
-    """What is planned for."""
+def choose_objective(problem: Problem, name: str, trial: Trial) -> Functions:
+    """Return the reward, end and success that a trial plans for."""
     if name not in PLACES:
         return Functions()
     places = PLACES[name]
     middle = places.middles[trial.place]
     there = There(jnp.array(middle), jnp.array(places.radius))
     if trial.paid == THERE:
-        return Functions(Held(there), there, there)
-    assert task.map is not None
-    ground = task.map.finer(_FINER)
-    nearer = Nearer(ground, jnp.asarray(ground.ways(middle), jnp.float32), task.map.cell)
+        return Functions(Indicator(there), there, there)
+    assert problem.map is not None
+    ground = problem.map.finer(_FINER)
+    nearer = Nearer(ground, jnp.asarray(ground.ways(middle), jnp.float32), problem.map.cell)
     return Functions(nearer, Stopped(there, ground), there)
 
 
-def try_places(learned: Learned, task: str, scale: Scale, done: Rows) -> Rows:
-    """A row for each trial and seed: what was imagined of it, and what came of that in the real world. Returns are of
-    what is paid: 1 for being there, or metres."""
+def try_places(learned: LearnedRun, task: str, scale: Scale, done: Rows) -> Rows:
+    """Return a row for each trial and seed: the imagined return, and what the real world gave. Returns are in units of
+    what pays: 1 for being there, or metres."""
     episodes = scale.size("trials", PLACES[task].episodes if task in PLACES else 100)
     attempts = scale.size("plan_attempts", Ahead.attempts)
-    ahead = Ahead(attempts, scale.size("plan_rounds", usual_rounds(learned.config)))
+    ahead = Ahead(attempts, scale.size("plan_rounds", Ahead().rounds_for(learned.algorithm)))
     hows = {AHEAD: ahead, SEARCH: Search(), GUIDE: Search(num_plans=1, plan_length=1)}
     rows = [*done]
-    for trial in asked(task)[: scale.size("places", 10)]:
-        if trial in map(trial_of, done):
+    for trial in trials(task)[: scale.size("places", 10)]:
+        if trial in map(read_trial, done):
             continue
-        functions = aim(learned.task, task, trial)
+        functions = choose_objective(learned.problem, task, trial)
         planned = plan(learned, functions, how=hows[trial.planned])
-        saved = SavedRun(learned.path, learned.config, planned.task, planned.policies, None, functions)
+        saved = SavedRun(learned.path, learned.config, planned.problem, planned.policies, None, functions)
         for measured, imagined in zip(measure(saved, episodes), planned.values.max(axis=(1, 2)), strict=True):
             rows.append({**trial._asdict(), **measured, "imagined_return": round(float(imagined), 4)})
         success = np.mean(shares(rows[-len(learned.config.seeds) :]))
-        print(f"  {trial.place}, {trial.paid} is paid, planned {trial.planned}: success {success:.2f}", flush=True)
+        print(f"  {trial.place}, paid for {trial.paid}, planned by {trial.planned}: success {success:.2f}", flush=True)
     return rows
 
 
-def trial_of(row: Row) -> Trial:
+def read_trial(row: Row) -> Trial:
+    """Return the trial that a row belongs to."""
     return Trial(*(str(row[name]) for name in Trial._fields))
 
 
 def tables(done: Done) -> Tables:
-    yield NAME, [row_of(job, done.result(job), places_of(job, done)) for job in done.jobs]
+    """Yield the table of coverage and places."""
+    yield NAME, [make_row(job, done.result(job), places_of(job, done)) for job in done.jobs]
 
 
 def places_of(job: Job, done: Done) -> Rows:
-    """Kept beside the run. Trying them takes the model: none where only the files that are kept are left of a run."""
+    """Return the trials of a run, which are kept beside it. Missing ones are made where the run still has its model."""
     table, run = done.result(job) / "places.csv", done.run(job)
-    rows: Rows = (
-        [{"place": row["place"], **Trial._field_defaults, **row} for row in read_table(table)] if table.exists() else []
-    )
-    all_of_it = set(map(trial_of, rows)).issuperset(asked(job.task)[: done.scale.size("places", 10)])
-    if job.algo not in MODELLED or run is None or all_of_it:
+    rows: Rows = [dict(row) for row in read_table(table)] if table.exists() else []
+    complete = set(map(read_trial, rows)).issuperset(trials(job.task)[: done.scale.size("places", 10)])
+    if not isinstance(job.config().algorithm, Deep) or run is None or complete:
         return rows
     rows = try_places(load_learned(run), job.task, done.scale, rows)
     write_table(table, rows)
     return rows
 
 
-def row_of(job: Job, result: Path, places: Sequence[Row]) -> Row:
-    """Of a run: its coverage where there is a map, and the share of places reached, the mean and the worst seed's; and
-    of those that the way to was paid for: planned ahead, by a search, and by its guide."""
+def make_row(job: Job, result: Path, places: Sequence[Row]) -> Row:
+    """Return the row of a run: its coverage where there is a map, the share of places reached (the mean and the worst
+    seed), and the same for places whose way was paid for: planned ahead, by a search, and by its guide alone."""
     covered = list(read_coverage(result).values()) if COLUMN in read_metrics(result) else []
     reached, by_the_way, by_search, by_guide = (
-        shares([row for row in places if trial_of(row)[1:] == way])
+        shares([row for row in places if read_trial(row)[1:] == way])
         for way in ((THERE, AHEAD), (WAY, AHEAD), (WAY, SEARCH), (WAY, GUIDE))
     )
     return {
@@ -245,18 +240,19 @@ def row_of(job: Job, result: Path, places: Sequence[Row]) -> Row:
 
 
 def mean_of(found: Sequence[float]) -> float | str:
+    """Return the rounded mean; empty if there is nothing to average."""
     return round(float(np.mean(found)), 4) if found else ""
 
 
 def shares(places: Sequence[Row]) -> list[float]:
-    """Of episodes that got there, for each seed."""
+    """Return the share of successful episodes of each seed."""
     of_seeds: dict[int, list[float]] = {}
     for row in places:
         of_seeds.setdefault(int(row["seed"]), []).append(float(row["success"]))
     return [float(np.mean(found)) for found in of_seeds.values()]
 
 
-EXPERIMENT = Experiment(
+HELD_OUT = Experiment(
     name=NAME,
     title="No reward: exploring first, planning later",
     place="section 7.3, figures 1 and 3",
@@ -264,6 +260,3 @@ EXPERIMENT = Experiment(
     jobs=jobs,
     tables=tables,
 )
-
-if __name__ == "__main__":
-    main(EXPERIMENT)

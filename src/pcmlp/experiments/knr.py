@@ -1,8 +1,6 @@
 """Kernelized nonlinear regulators: PC-MLP against what planning in the true dynamics gets, and the SGD lemma.
 
-(paper: section 5 and appendix A.1: E_{d_cover} |(W_n - W*) phi|^2 <= 3 (F^2 + F B) ln(2 / delta) / sqrt(M).)
-
-    pcmlp paper knr
+paper: section 5 and appendix A.1: E_{d_cover} |(W_n - W*) phi|^2 <= 3 (F^2 + F B) ln(2 / delta) / sqrt(M).
 """
 
 import dataclasses
@@ -14,18 +12,18 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from pcmlp import framework
+from pcmlp.algorithms.framework import PCMLP
 from pcmlp.cover import Mixture
-from pcmlp.experiments.experiment import Done, Experiment, Tables, main
+from pcmlp.experiments.experiment import Done, Experiment, Tables
 from pcmlp.experiments.job import SEEDS, Job
+from pcmlp.experiments.low_rank import grow_cover
 from pcmlp.experiments.scales import Scale
 from pcmlp.experiments.tables import Row, Rows
-from pcmlp.models.knr import KNR, target_bound
-from pcmlp.planners import CEM, Shooting
-from pcmlp.runs.build import algorithm_1
-from pcmlp.runs.config import resolve
+from pcmlp.models.knr import KNR, KNRTransition, target_bound
+from pcmlp.planners import CEM
+from pcmlp.replay import Replay, Transitions
+from pcmlp.runs.config import build, resolve
 from pcmlp.runs.folder import read_table
-from pcmlp.types import Transitions
 
 NAME = "knr"
 DELTA = 0.1
@@ -44,6 +42,7 @@ POLYNOMIAL = {label: (algo, 800, settings) for label, (algo, _, settings) in LIN
 
 
 def jobs() -> list[Job]:
+    """Return the runs."""
     return [
         Job(NAME, task, label, algo, steps, settings)
         for task, labels in zip(TASKS, (LINEAR, POLYNOMIAL), strict=True)
@@ -52,21 +51,21 @@ def jobs() -> list[Job]:
 
 
 def optimum(scale: Scale) -> Rows:
-    """The return of planning in the true dynamics: with the runs' own planner, and with four times the particles.
+    """Return the return of planning in the true dynamics: with the runs' own planner, and with four times the particles.
 
     Neither is the optimum over all policies, which nobody knows; the better of them is the best planner tried.
     """
-    return [optimum_row(scale.of(job), scale) for job in jobs() if job.label == "exact" and scale.has(job)]
+    return [optimum_row(scale.apply(job), scale) for job in jobs() if job.label == "exact" and scale.has(job)]
 
 
 def optimum_row(job: Job, scale: Scale) -> Row:
-    algo = algorithm_1(job.config())
-    world, own = algo.world, algo.planner
-    assert isinstance(own, Shooting)
-    assert isinstance(own.shooter, CEM)
-    shooter = dataclasses.replace(own.shooter, particles=4)
+    """Return the row of a task."""
+    problem, algo = build(job.config())
+    assert isinstance(algo, PCMLP)
+    world, own = problem.world, algo.planner
+    assert isinstance(own, CEM)
 
-    def value(planner: Shooting) -> float:
+    def value(planner: CEM) -> float:
         @eqx.filter_jit
         @eqx.filter_vmap
         def plan(key):
@@ -75,21 +74,26 @@ def optimum_row(job: Job, scale: Scale) -> Row:
         keys = jax.vmap(jr.key)(jnp.array(SEEDS[: scale.seeds]))
         return float(jnp.mean(world.evaluate(keys, plan(keys), scale.size("trials", 20))))
 
-    return {"task": job.task, "same_planner": value(own), "four_particles": value(Shooting(shooter))}
+    return {
+        "task": job.task,
+        "same_planner": value(own),
+        "four_particles": value(dataclasses.replace(own, particles=4)),
+    }
 
 
 def tables(done: Done) -> Tables:
-    """`knr-lds`, `knr-poly`: who gets how near to planning in the true dynamics."""
+    """Yield `knr-lds` and `knr-poly`: how near each run gets to planning in the true dynamics."""
     known = done.results / NAME / "optimum.csv"
     for best in read_table(known) if known.exists() else ():
         own, stronger = float(best["same_planner"]), float(best["four_particles"])
         yield (
             best["task"],
-            [regulator_row(job, done.summary(job), own, stronger) for job in done.of(best["task"]).values()],
+            [regulator_row(job, done.summary(job), own, stronger) for job in done.jobs_of(best["task"]).values()],
         )
 
 
 def regulator_row(job: Job, summary: dict[str, Any], own: float, stronger: float) -> Row:
+    """Return the row of a run beside the two planners in the true dynamics."""
     returns = np.array([seed["final_return"] for seed in summary["seeds"]])
     return {
         "algorithm": job.label,
@@ -103,7 +107,7 @@ def regulator_row(job: Job, summary: dict[str, Any], own: float, stronger: float
 
 
 def sgd_lemma(scale: Scale) -> Rows:
-    """The error of averaged SGD on M fresh draws from a cover, against the lemma.
+    """Return the error of averaged SGD on M fresh draws from a cover, beside the lemma's bound.
 
     F is outside the range in which the lemma holds with the printed step, so the corrected one is measured beside it.
     From 4,000,000 samples on the bound is less than the error of W = 0, so that it says something.
@@ -120,25 +124,31 @@ def sgd_lemma(scale: Scale) -> Rows:
 
 
 def sgd_errors(method: str, samples: int, runs: int, pool: Transitions) -> dict[str, float]:
-    algo = algorithm_1(resolve("knr-lds", "pcmlp-knr", (0,), 200, (f"model.method={method}",)))
-    model, truth = algo.model, algo.world.mdp.transition
+    """Return the errors of several fits, and the bound."""
+    problem, algo = build(resolve("knr-lds", "pcmlp-knr", (0,), 200, (f"model.method={method}",)))
+    mdp = problem.world.mdp
+    truth = mdp.transition
+    assert isinstance(algo, PCMLP)
+    assert isinstance(truth, KNRTransition)
+    model = algo.model
     assert isinstance(model, KNR)
-    assert isinstance(truth, KNR)
-    phi = jax.vmap(model.features)(pool.state, pool.action)
+    assert model.radius is not None
+    radius = model.radius
+    phi = jax.vmap(truth.features)(pool.state, pool.action)
     target = jax.vmap(truth.mean)(pool.state, pool.action)
 
     def error(key):
-        """The rows come from the pool rather than the world: as independent, and the planner runs once."""
+        """Return the error of one fit. Its rows come from the pool, not from the world: they are as independent, and
+        the planner runs once."""
         pick_key, noise_key, fit_key = jr.split(key, 3)
         rows = jr.randint(pick_key, (samples,), 0, phi.shape[0])
         noise = model.sigma * jr.normal(noise_key, (samples, target.shape[1]))
         data = jax.tree.map(lambda x: x[rows], pool)
         data = eqx.tree_at(lambda t: t.next_state, data, target[rows] + noise)
-        fitted, _ = model.fit(fit_key, data)
+        fitted, _ = model.train(fit_key, mdp, model.init(fit_key, mdp), Replay(data, jnp.zeros((), int)))
         return jnp.mean(jnp.sum((phi @ (fitted.W - truth.W).T) ** 2, axis=1))
 
     errors = np.asarray(jax.jit(lambda keys: jax.lax.map(error, keys))(jr.split(jr.key(samples), runs)))
-    radius = model.radius
     bound_on_s = float(target_bound(radius, model.sigma, target.shape[1], float(samples), DELTA))
     bound = 3 * (radius**2 + radius * bound_on_s) * np.log(2 / DELTA) / np.sqrt(samples)
     learned_nothing = float(jnp.mean(jnp.sum(target**2, axis=1)))
@@ -153,18 +163,16 @@ def sgd_errors(method: str, samples: int, runs: int, pool: Transitions) -> dict[
 
 
 def cover_pool(scale: Scale) -> Transitions:
-    """Draws from the cover of four iterations on `knr-lds`."""
-    job = dataclasses.replace(scale.of(jobs()[0]), steps=200, seeds=(0,))
-    algo = algorithm_1(job.config())
-    learner = framework.start(jr.key(0)[None], algo)
-    for n in range(1, 5):
-        learner = framework.iterate(jr.key(0)[None], algo, learner, n).learner
-        assert isinstance(learner, framework.Learner)
-    rows, _ = algo.world.draw(jr.split(jr.key(1), 1), Mixture(learner.cover), scale.size("lemma_samples", 5_000))
+    """Return draws from the cover of four iterations on `knr-lds`."""
+    problem, algo = build(dataclasses.replace(scale.apply(jobs()[0]), steps=200, seeds=(0,)).config())
+    assert isinstance(algo, PCMLP)
+    cover = Mixture(grow_cover(algo, problem.world, 5))
+    repeated = jax.tree.map(lambda x: x[None] if eqx.is_array(x) else x, cover)
+    rows, _ = problem.world.draw(jr.split(jr.key(1), 1), repeated, scale.size("lemma_samples", 5_000))
     return jax.tree.map(lambda x: x[0], rows)
 
 
-EXPERIMENT = Experiment(
+KNR_TASKS = Experiment(
     name=NAME,
     title="Kernelized nonlinear regulators",
     place="section 5, appendix A.1",
@@ -173,6 +181,3 @@ EXPERIMENT = Experiment(
     tables=tables,
     measured={"sgd_lemma": sgd_lemma, "optimum": optimum},
 )
-
-if __name__ == "__main__":
-    main(EXPERIMENT)

@@ -1,8 +1,6 @@
 """A linear MDP with a finite class: the error of maximum likelihood against its lemma, and the best policy.
 
-(paper: section 5, appendix A.1: with probability 1 - delta, E_{d_cover} |P_n - P*|_1^2 <= 2 ln(|Upsilon| / delta) / M.)
-
-    pcmlp paper low_rank
+paper: section 5, appendix A.1: with probability 1 - delta, E_{d_cover} |P_n - P*|_1^2 <= 2 ln(|Upsilon| / delta) / M.
 """
 
 from pathlib import Path
@@ -14,18 +12,20 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from pcmlp import finite, framework
+from pcmlp import finite
+from pcmlp.algorithms.framework import PCMLP, CoverLearner
 from pcmlp.cover import Cover, Mixture
-from pcmlp.experiments.experiment import Done, Experiment, Tables, main
+from pcmlp.experiments.experiment import Done, Experiment, Tables
 from pcmlp.experiments.job import Job
 from pcmlp.experiments.scales import Scale
 from pcmlp.experiments.tables import Row, Rows, slope
 from pcmlp.models import LinearMDP
 from pcmlp.planners import FinitePolicy, ValueIteration
-from pcmlp.runs.build import algorithm_1
-from pcmlp.runs.config import resolve
-from pcmlp.runs.policy import load_policies
-from pcmlp.types import MDP
+from pcmlp.replay import Replay
+from pcmlp.runs.config import build, resolve
+from pcmlp.runs.policy import load_run
+from pcmlp.trees import take
+from pcmlp.types import MDP, Policy, World
 
 NAME = "low_rank"
 TASK, ALGO = "low-rank", "pcmlp-linear"
@@ -42,41 +42,41 @@ LABELS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def jobs() -> list[Job]:
+    """Return the runs."""
     return [Job(NAME, TASK, label, algo, 50_000, settings) for label, (algo, settings) in LABELS.items()]
 
 
 def cover_distribution(mdp: MDP, cover: Cover) -> Float[Array, "S A"]:
-    """d_cover, exactly."""
+    """Return d_cover, exactly."""
 
-    def of_member(index: Array) -> Float[Array, "S A"]:
+    def visit(index: Array) -> Float[Array, "S A"]:
         policy = cover[index]
         assert isinstance(policy, FinitePolicy)
         return jnp.mean(finite.occupancy(mdp, policy.probabilities()), axis=0)
 
-    return jnp.mean(jax.vmap(of_member)(jnp.arange(COVER)), axis=0)
+    return jnp.mean(jax.vmap(visit)(jnp.arange(COVER)), axis=0)
 
 
 def likelihood_error(scale: Scale) -> Rows:
-    """M independent draws from the cover of ten policies, a hundred times, for growing M."""
+    """Return the error of the fit to M independent draws from the cover of ten policies, a hundred times, for growing
+    M."""
     runs = scale.size("lemma_runs", RUNS)
-    algo = algorithm_1(resolve(TASK, ALGO, (0,), 10_000, ("samples_per_policy=1000",)))
-    learner = framework.start(jr.key(0)[None], algo)
-    for n in range(1, COVER):
-        learner = framework.iterate(jr.key(0)[None], algo, learner, n).learner
-        assert isinstance(learner, framework.Learner)
-    one = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, learner)
-    mdp = algo.world.mdp
-    assert isinstance(algo.model, LinearMDP)
-    weight = cover_distribution(mdp, one.cover)
-    truth = mdp.transition.probabilities()
-    repeated = jax.tree.map(lambda x: jnp.stack([x] * runs) if eqx.is_array(x) else x, Mixture(one.cover))
+    problem, algo = build(resolve(TASK, ALGO, (0,), 10_000, ("samples_per_policy=1000",)))
+    assert isinstance(algo, PCMLP)
+    world, mdp = problem.world, problem.world.mdp
+    cover = grow_cover(algo, problem.world, COVER)
     likelihood = algo.model
+    assert isinstance(likelihood, LinearMDP)
+    weight = cover_distribution(mdp, cover)
+    truth = mdp.transition.probabilities()
+    repeated = jax.tree.map(lambda x: jnp.stack([x] * runs) if eqx.is_array(x) else x, Mixture(cover))
     members = likelihood.upsilon.shape[0]
 
     @jax.jit
     @jax.vmap
     def error(data):
-        model, _ = likelihood.fit(jr.key(0), data)
+        replay = Replay(data, jnp.zeros((), int))
+        model, _ = likelihood.train(jr.key(0), mdp, likelihood.init(jr.key(0), mdp), replay)
         distance = jnp.sum(jnp.abs(model.probabilities() - truth), axis=-1)
         return jnp.sum(weight * distance**2)
 
@@ -84,7 +84,7 @@ def likelihood_error(scale: Scale) -> Rows:
     for samples in SAMPLES:
         if samples > scale.size("lemma_samples", samples):
             break
-        data, _ = algo.world.draw(jr.split(jr.key(samples), runs), repeated, samples)
+        data, _ = world.draw(jr.split(jr.key(samples), runs), repeated, samples)
         errors = np.asarray(error(data))
         bound = 2 * np.log(members / DELTA) / samples
         rows.append(
@@ -102,13 +102,24 @@ def likelihood_error(scale: Scale) -> Rows:
     return [{**row, "log_log_slope": degree, "members": members, "delta": DELTA, "runs": runs} for row in rows]
 
 
+def grow_cover(algo: PCMLP, world: World, size: int) -> Cover:
+    """Return a cover of this many policies, of one seed."""
+    keys = jr.key(0)[None]
+    learner = algo.start(keys, world.mdp, size)
+    for n in range(1, size):
+        iterated = algo.iterate(keys, world, learner, n).learner
+        assert isinstance(iterated, CoverLearner)
+        learner = iterated
+    return take(learner.cover, 0)
+
+
 def tables(done: Done) -> Tables:
-    """The exact value of each seed's best policy of the cover against the exact optimum. It takes the policies: where
-    only the files that are kept are left of a run, the table stays as it is."""
+    """Yield the exact value of each seed's best policy of the cover beside the exact optimum. This needs the saved
+    policies: where only the kept files are left of a run, the table stays as it is."""
     folders = {job: folder for job in done.jobs if (folder := done.run(job))}
     if len(folders) < len(done.jobs):
         return
-    mdp = algorithm_1(resolve(TASK, ALGO)).world.mdp
+    mdp = build(resolve(TASK, ALGO))[0].world.mdp
     planner = ValueIteration()
     best, _ = planner.plan(jr.key(0), mdp, planner.init(jr.key(0), mdp))
     optimum = float(finite.value(mdp, best.probabilities()))
@@ -116,7 +127,8 @@ def tables(done: Done) -> Tables:
 
 
 def best_row(job: Job, run: Path, mdp: MDP, optimum: float) -> Row:
-    values = exact_values(mdp, load_policies(run), len(job.seeds))
+    """Return the row of a run."""
+    values = exact_values(mdp, load_run(run).policies, len(job.seeds))
     return {
         "algorithm": job.label,
         "optimum": optimum,
@@ -126,8 +138,8 @@ def best_row(job: Job, run: Path, mdp: MDP, optimum: float) -> Row:
     }
 
 
-def exact_values(mdp: MDP, policies: object, seeds: int) -> np.ndarray:
-    """J of each seed's policy; uniform play has no table of its own."""
+def exact_values(mdp: MDP, policies: Policy, seeds: int) -> np.ndarray:
+    """Return J of each seed's policy; uniform play has no table of its own."""
     if isinstance(policies, FinitePolicy):
         return np.asarray(eqx.filter_vmap(lambda p: finite.value(mdp, p.deterministic().probabilities()))(policies))
     reward, _ = finite.tables(mdp)
@@ -135,7 +147,7 @@ def exact_values(mdp: MDP, policies: object, seeds: int) -> np.ndarray:
     return np.full(seeds, float(finite.value(mdp, uniform)))
 
 
-EXPERIMENT = Experiment(
+LOW_RANK = Experiment(
     name=NAME,
     title="A linear MDP",
     place="section 5, appendix A.1",
@@ -144,6 +156,3 @@ EXPERIMENT = Experiment(
     tables=tables,
     measured={"likelihood_error": likelihood_error},
 )
-
-if __name__ == "__main__":
-    main(EXPERIMENT)

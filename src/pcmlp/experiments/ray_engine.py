@@ -1,8 +1,8 @@
-"""The jobs of an experiment on the machines of a Ray cluster, one task each.
+"""Run the jobs of an experiment on the machines of a Ray cluster, one task for each job.
 
-A task is a process of its own that calls `run_job`, so what comes out is what a local run gives. One whose node or
-process died is begun again elsewhere and goes on from its checkpoint. All that is shared is the storage: `runs` and
-`results` must be the same folders on every machine, which is tried out before anything begins.
+A task is a process of its own that calls `run_job`, so its result is that of a local run. If its node or process dies,
+the task is started again elsewhere and goes on from its checkpoint. Only storage is shared: `runs` and `results` must be
+the same folders on every machine, which is checked before anything begins.
 """
 
 import contextlib
@@ -21,25 +21,26 @@ from typing import Any
 
 from rich.console import Console
 
-from pcmlp.experiments.engines import Engine
-from pcmlp.experiments.job import Job, is_finished
-from pcmlp.experiments.ray_task import Board, Outcome, look_around, says_not_shared, work
-from pcmlp.runs.interrupt import stop_when_asked
+from pcmlp.experiments.job import Engine, Job, is_finished
+from pcmlp.experiments.ray_task import Board, Outcome, explain_not_shared, inspect_node, work
+from pcmlp.runs.callbacks import say
 from pcmlp.runs.lock import InUse
-from pcmlp.runs.notes import say
 from pcmlp.runs.summary import versions
-from pcmlp.types import ConfigError, RunStopped
+from pcmlp.runs.train import stop_when_asked
+from pcmlp.settings import ConfigError
+from pcmlp.types import RunStopped
 
-_CORES = 2  # of a task where there is no GPU: compiling takes one, the rest of a run more
-_RETRIES = 5  # of a task whose node or process died, or whose run another process has
-_START_S = 120  # in which a cluster starts on this machine
-_ANSWER_S = 15  # in which a cluster answers
-_NODE_S = 60  # in which a node starts a process and reads a file
-_LOCK_S = 120.0  # in which a dead process has lost its lock; a file server may wait 90 s for a machine that is silent
-_LOOK_S = 0.5  # between two looks at what the tasks do
+_CORES = 2  # for a task without a GPU: compiling takes one, the rest of a run more
+_RETRIES = 5  # for a task whose node or process died, or whose run is locked by another process
+# Seconds:
+_START_S = 120  # for a cluster to start on this machine
+_ANSWER_S = 15  # for a cluster to answer
+_NODE_S = 60  # for a node to start a process and read a file
+_LOCK_S = 120.0  # for a dead process to lose its lock; a file server may wait 90 s for a machine that is silent
+_POLL_S = 0.5  # between two looks at the tasks
 _ADD = "ray start --address=… adds one"
-_DEATHS = ("WorkerCrashedError", "NodeDiedError", "LocalRayletDiedError", "OutOfMemoryError")  # as Ray calls them
-_HEAD = {"node:__internal_head__": 0.001}  # Ray's own name for the node that a cluster cannot lose
+_DEATHS = ("WorkerCrashedError", "NodeDiedError", "LocalRayletDiedError", "OutOfMemoryError")  # Ray's names
+_HEAD = {"node:__internal_head__": 0.001}  # Ray's name for the node that a cluster cannot lose
 _PROBE = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='CRITICAL')"
 _HOST = """if True:
     import ray, sys
@@ -49,22 +50,23 @@ _HOST = """if True:
 """
 
 
-def engine(address: str | None) -> Engine:
-    """On the cluster at that address (HOST:PORT, ray://HOST:PORT, auto), or on one that is started on this machine."""
-    if address is None:  # as Ray does where it starts one, and as those who connect to it must know
+def connect(address: str | None) -> Engine:
+    """Return the engine of the cluster at an address (HOST:PORT, ray://HOST:PORT, auto), or of one that is started on
+    this machine."""
+    if address is None:  # Ray's own default where it starts a cluster; processes that connect to it need it too
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     load_ray()
     if address is not None:
         check_answers(address)
 
     def run(jobs: Sequence[Job], runs: Path, results: Path) -> None:
-        asked = {job: job.config() for job in jobs}  # whatever is wrong with one is said before a cluster is asked
+        asked = {job: job.config() for job in jobs}  # raises if something is wrong with one
         todo = [job for job, config in asked.items() if not is_finished(config, results / job.where)]
         if not todo:
             return
         folders = (str(runs.absolute()), str(results.absolute()))
         with cluster(address) as ray, shared_token(folders) as token:
-            resources = resources_of_a_task([node for node in ray.nodes() if node["Alive"]])
+            resources = choose_resources([node for node in ray.nodes() if node["Alive"]])
             used = nodes_for(ray, resources)
             check_nodes(ray, used, folders, token)
             Sweep(ray, todo, resources).run((*folders, token, os.environ.get("XLA_FLAGS", ""), _LOCK_S), len(used))
@@ -73,7 +75,7 @@ def engine(address: str | None) -> Engine:
 
 
 def load_ray() -> Any:
-    """Ray, told before it is loaded to keep to itself what it has to say about its own processes."""
+    """Import Ray, with its messages about its own processes switched off."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
     try:
@@ -85,8 +87,9 @@ def load_ray() -> Any:
 
 @contextlib.contextmanager
 def cluster(address: str | None) -> Iterator[Any]:
+    """Connect to a cluster, or to one that runs on this machine meanwhile."""
     ray = load_ray()
-    with cluster_of_this_machine() if address is None else contextlib.nullcontext(address) as place:
+    with local_cluster() if address is None else contextlib.nullcontext(address) as place:
         ray.init(address=place, log_to_driver=False, logging_level="CRITICAL")
         try:
             yield ray
@@ -95,15 +98,16 @@ def cluster(address: str | None) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def cluster_of_this_machine() -> Iterator[str]:
-    """Its address. Another process has it: this one may have used JAX, and should not fork then, as Ray does."""
+def local_cluster() -> Iterator[str]:
+    """Start a cluster on this machine and yield its address. Another process hosts it: this one may have used JAX, and
+    must not fork then, as Ray does."""
     with subprocess.Popen(
         [sys.executable, "-c", _HOST],
-        stdin=subprocess.PIPE,  # which is closed when this process ends, however it ends, and the cluster with it
+        stdin=subprocess.PIPE,  # closed when this process ends, however it ends, which ends the cluster
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        start_new_session=True,  # Ctrl-C is for this process to pass on
+        start_new_session=True,  # this process passes Ctrl-C on
     ) as host:
         assert host.stdout is not None
         late = threading.Timer(_START_S, host.kill)  # there is nothing to read then
@@ -119,7 +123,8 @@ def cluster_of_this_machine() -> Iterator[str]:
 
 
 def check_answers(address: str) -> None:
-    """Tried in another process, as Ray waits for minutes, talks meanwhile, and then takes its process with it."""
+    """Raise if no cluster answers. Another process tries it: Ray waits for minutes, prints, and then ends its
+    process."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     start = "ray start --head begins a cluster, and without --address one is started here"
     if address != "auto" and not (host and port.isdigit()):
@@ -128,7 +133,7 @@ def check_answers(address: str) -> None:
         if address != "auto":
             socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
         probe = [sys.executable, "-c", _PROBE, address]
-        said = subprocess.run(probe, capture_output=True, text=True, timeout=_ANSWER_S)
+        answer = subprocess.run(probe, capture_output=True, text=True, timeout=_ANSWER_S)
     except (OSError, OverflowError) as error:
         raise ConfigError(f"--address {address}: does not answer ({error}); {start}") from error
     except subprocess.TimeoutExpired as error:
@@ -137,15 +142,14 @@ def check_answers(address: str) -> None:
             raise ConfigError(f"--address {address}: asks for a token; {remedy}") from error
         what = f"no Ray cluster answers in {_ANSWER_S} s, or this machine is not one of its nodes"
         raise ConfigError(f"--address {address}: {what} (ray start --address={address}); {start}") from error
-    if said.returncode:
-        last = said.stderr.strip().splitlines()[-1:] or [f"exit code {said.returncode}"]
+    if answer.returncode:
+        last = answer.stderr.strip().splitlines()[-1:] or [f"exit code {answer.returncode}"]
         raise ConfigError(f"--address {address}: Ray cannot be reached ({last[0][:300]}); {start}")
 
 
-def resources_of_a_task(nodes: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """A GPU where there are any, else some cores; one GPU is for one process, which takes all of its memory.
-
-    Some node has all of it: a core of another node is no use to a GPU."""
+def choose_resources(nodes: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """Return what a task needs: a whole GPU where there is one, because a process takes all of its memory, else some
+    cores. One node must have all of it."""
     with_gpu = [node for node in nodes if node["Resources"].get("GPU", 0) >= 1]
     cores = int(max((node["Resources"].get("CPU", 0) for node in with_gpu or nodes), default=0))
     if with_gpu:
@@ -156,18 +160,19 @@ def resources_of_a_task(nodes: Sequence[dict[str, Any]]) -> dict[str, int]:
 
 
 def nodes_for(ray: Any, resources: dict[str, int]) -> list[dict[str, Any]]:
-    """The living nodes that can take a task, once it is free."""
+    """Return the living nodes that can take a task, once they are free."""
     return [node for node in ray.nodes() if node["Alive"] and fits(node, resources)]
 
 
 def fits(node: dict[str, Any], resources: dict[str, int]) -> bool:
+    """Return whether a node has the resources of a task."""
     has = node["Resources"]
     return has.get("GPU", 0) >= resources["num_gpus"] and has.get("CPU", 0) >= resources["num_cpus"]
 
 
 @contextlib.contextmanager
 def shared_token(folders: tuple[str, ...]) -> Iterator[str]:
-    """The name of a file in each of the folders, which is there for as long as jobs run."""
+    """Create a file in each of the folders, for as long as jobs run, and yield its name."""
     name = f".shared-{uuid.uuid4().hex}"
     try:
         for folder in map(Path, folders):
@@ -183,10 +188,10 @@ def shared_token(folders: tuple[str, ...]) -> Iterator[str]:
 
 
 def check_nodes(ray: Any, nodes: Sequence[dict[str, Any]], folders: tuple[str, ...], token: str) -> None:
-    """That every node has the folders, and the versions of this machine."""
+    """Raise unless every node has the folders, and the versions of this machine."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    look = ray.remote(num_cpus=0, max_calls=1, max_retries=0)(look_around)
+    look = ray.remote(num_cpus=0, max_calls=1, max_retries=0)(inspect_node)
     asked = []
     for node in nodes:
         there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
@@ -201,13 +206,13 @@ def check_nodes(ray: Any, nodes: Sequence[dict[str, Any]], folders: tuple[str, .
             last = str(error).strip().splitlines()[-1]
             raise ConfigError(f"node {host}: cannot run pcmlp ({last}); install it there, or ray stop on it") from error
         if missing is not None:
-            raise ConfigError(says_not_shared(host, missing))
+            raise ConfigError(explain_not_shared(host, missing))
         if changed := [f"{key} {theirs.get(key)} and not {mine[key]}" for key in mine if theirs.get(key) != mine[key]]:
             raise ConfigError(f"node {host}: has {', '.join(changed)}; install the same versions on every node")
 
 
-def why(error: Exception) -> str:
-    """A task came to nothing, as Ray has it."""
+def explain_failure(error: Exception) -> str:
+    """Return why Ray did not complete a task."""
     kind = type(error).__name__
     if kind in _DEATHS:
         return f"its node or process died every time ({kind}), perhaps for want of memory"
@@ -216,28 +221,29 @@ def why(error: Exception) -> str:
 
 @dataclass
 class Sweep:
-    """Jobs under way, from the side of whoever waits for them."""
+    """The jobs under way, as the process that waits for them sees them."""
 
     ray: Any
     jobs: Sequence[Job]
     resources: dict[str, int]  # of a task
     console: Console = field(default_factory=Console)
-    begun: Counter[int] = field(default_factory=Counter)  # how often each job was
-    ended: Counter[str] = field(default_factory=Counter)  # how many jobs, by status
-    wrong: list[Exception] = field(default_factory=list)
+    begun: Counter[int] = field(default_factory=Counter)  # how often each job was started
+    ended: Counter[str] = field(default_factory=Counter)  # number of jobs by status
+    errors: list[Exception] = field(default_factory=list)
 
-    def run(self, told: tuple[Any, ...], nodes: int) -> None:
+    def run(self, arguments: tuple[Any, ...], nodes: int) -> None:
+        """Run all jobs and wait for them; raise the first error."""
         clock = time.monotonic()
         board = self.ray.remote(num_cpus=0, resources=_HEAD)(Board).remote()
-        # A process for each job: one that is used again would keep the GPU and the memory of its first.
+        # A process for each job: one that is used again would keep the GPU and the memory of its first job.
         retried = {"max_retries": _RETRIES, "retry_exceptions": [InUse]}
         task = self.ray.remote(max_calls=1, **retried, **self.resources)(work)
-        waiting = {task.remote(i, asdict(job), *told, board): i for i, job in enumerate(self.jobs)}
+        waiting = {task.remote(i, asdict(job), *arguments, board): i for i, job in enumerate(self.jobs)}
         say(self.console, f"{len(waiting)} runs on {nodes} node{'s' if nodes > 1 else ''} of a Ray cluster")
         with stop_when_asked(self.console) as asked:
             try:
                 self.wait(board, waiting, asked)
-            except KeyboardInterrupt:  # asked twice
+            except KeyboardInterrupt:  # Ctrl-C was pressed twice
                 for reference in waiting:
                     self.ray.cancel(reference, force=True)
                 raise
@@ -245,15 +251,16 @@ class Sweep:
         counts = ", ".join(f"{count} {status}" for status, count in self.ended.items())
         seconds = time.monotonic() - clock
         say(self.console, f"{counts}; {again} begun again; {seconds:.0f} s")
-        if self.wrong:
-            raise self.wrong[0]
+        if self.errors:
+            raise self.errors[0]
         if self.ended["stopped"]:
             raise KeyboardInterrupt
 
     def wait(self, board: Any, waiting: dict[Any, int], asked: Callable[[], bool]) -> None:
-        told = stuck = False
+        """Wait for the tasks, and report when they begin and end; stop them if asked."""
+        cancelled = stuck = False
         while waiting:
-            done, _ = self.ray.wait(list(waiting), timeout=_LOOK_S)
+            done, _ = self.ray.wait(list(waiting), timeout=_POLL_S)
             for i, place in self.ray.get(board.take.remote()):
                 self.begun[i] += 1
                 after = "" if self.begun[i] == 1 else ", again: its node or process died, or another had its lock"
@@ -261,14 +268,15 @@ class Sweep:
             for reference in done:
                 self.end(waiting.pop(reference), reference)
             was, stuck = stuck, bool(waiting) and not nodes_for(self.ray, self.resources)
-            if stuck and not was:  # Ray waits for a node without a word
+            if stuck and not was:  # Ray waits for a node and says nothing
                 say(self.console, f"no node of the cluster can take the runs that are left, which wait; {_ADD}")
-            if asked() and not told:
-                told = True
-                for reference in waiting:  # what runs hears Ctrl-C, what waits is taken from the queue
+            if asked() and not cancelled:
+                cancelled = True
+                for reference in waiting:  # a task that runs gets Ctrl-C, one that waits leaves the queue
                     self.ray.cancel(reference)
 
     def end(self, i: int, reference: Any) -> None:
+        """Report the outcome of a task."""
         where = self.jobs[i].where
         try:
             outcome = self.ray.get(reference)
@@ -277,13 +285,13 @@ class Sweep:
         except self.ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, InUse):
                 outcome = Outcome("a node", "refused", str(error.cause))
-            else:  # a mistake of ours: whoever looks for it needs its trace
+            else:  # a bug of ours, whose trace is needed
                 outcome = Outcome("a node", "failed", type(error.cause).__name__)
-                self.wrong.insert(0, error)
+                self.errors.insert(0, error)
         except self.ray.exceptions.RayError as error:
             saved = "what was saved is there, and the same command goes on"
-            outcome = Outcome("a node", "failed", f"{where}: {why(error)}; {saved}")
+            outcome = Outcome("a node", "failed", f"{where}: {explain_failure(error)}; {saved}")
         self.ended[outcome.status] += 1
         say(self.console, f"{where}: {outcome.status} on {outcome.place}{': ' if outcome.line else ''}{outcome.line}")
         if outcome.line:
-            self.wrong.append((ConfigError if outcome.status == "refused" else RunStopped)(outcome.line))
+            self.errors.append((ConfigError if outcome.status == "refused" else RunStopped)(outcome.line))

@@ -1,6 +1,6 @@
-"""What a node of a Ray cluster does for `ray_engine`: it looks around, and runs a job in a process of its own.
+"""The part of `ray_engine` that runs on a node of a Ray cluster: inspect the node, and run a job in its own process.
 
-Only plain values go to and fro, and what needs JAX is imported once a process knows how many threads it has.
+Only plain values are passed. Modules that need JAX are imported once a process knows how many threads it has.
 """
 
 import os
@@ -10,39 +10,42 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-_SEEN_S = 10.0  # in which a file that one machine wrote is seen by another
+_SEEN_S = 10.0  # seconds until a file that one machine wrote is seen by another
 
 
 class Outcome(NamedTuple):
-    """`line` says what is wrong with the job, if anything is."""
+    """The outcome of a job."""
 
     place: str
     status: str  # "finished", "stopped", "refused" (bad input) or "failed" (a run that cannot go on)
-    line: str = ""
+    line: str = ""  # what is wrong with the job, if something is
 
 
 class Board:
-    """An actor: which jobs have begun and where, until somebody asks."""
+    """An actor that collects which jobs have begun, and where."""
 
     def __init__(self) -> None:
         self._begun: list[tuple[int, str]] = []
 
     def begin(self, number: int, place: str) -> None:
+        """Add a job that has begun."""
         self._begun.append((number, place))
 
     def take(self) -> list[tuple[int, str]]:
+        """Return the jobs that have begun since the last call."""
         begun, self._begun = self._begun, []
         return begun
 
 
-def look_around(folders: tuple[str, ...], token: str) -> tuple[str | None, dict[str, str]]:
-    """The folder that is not the shared one, if any is, and the versions of what is installed here."""
+def inspect_node(folders: tuple[str, ...], token: str) -> tuple[str | None, dict[str, str]]:
+    """Return a folder that is not shared with this node, if there is one, and the versions that are installed here."""
     from pcmlp.runs.summary import versions
 
     return not_shared(folders, token), versions()
 
 
 def not_shared(folders: tuple[str, ...], token: str) -> str | None:
+    """Return the first folder without the token, or that cannot be written; None if all are shared."""
     end = time.monotonic() + _SEEN_S
     for folder in folders:
         while not (os.path.exists(os.path.join(folder, token)) and os.access(folder, os.W_OK | os.X_OK)):
@@ -52,13 +55,14 @@ def not_shared(folders: tuple[str, ...], token: str) -> str | None:
     return None
 
 
-def says_not_shared(host: str, folder: str) -> str:
+def explain_not_shared(host: str, folder: str) -> str:
+    """Return what is wrong with a folder of a node, and what to do."""
     remedy = "give --runs and --results on storage that all nodes share"
     return f"node {host}: {folder} is not there, cannot be written, or is another folder than here; {remedy}"
 
 
 def lost_hosts(nodes: Sequence[dict[str, Any]]) -> set[str]:
-    """The machines whose nodes have died. One that was never a node may be alive, whatever a cluster knows."""
+    """Return the machines whose nodes have died. A machine that was never a node may be alive."""
     living = {node["NodeManagerHostname"] for node in nodes if node["Alive"]}
     return {node["NodeManagerHostname"] for node in nodes} - living
 
@@ -66,18 +70,20 @@ def lost_hosts(nodes: Sequence[dict[str, Any]]) -> set[str]:
 def work(
     number: int, job: dict[str, Any], runs: str, results: str, token: str, flags: str, lock_s: float, board: Any
 ) -> Outcome:
-    """Runs the job (the fields of a `Job`), or goes on with it where another process was cut off.
+    """Run the job (the fields of a `Job`), or resume it where another process was cut off.
 
-    `InUse` is raised, so that Ray tries again later: whoever has the run may have finished it by then, or died."""
+    Raise `InUse` if another process has the run: Ray then tries again later, when that may have finished it or died.
+    """
     import ray
 
-    # As in a local run, where sums are split in the same way: Ray would have a task's cores for the first of them.
+    # As in a local run, so that sums are split in the same way: Ray sets the number of threads to a task's cores.
     os.environ.pop("OMP_NUM_THREADS", None)
     os.environ["XLA_FLAGS"] = flags
     from pcmlp.experiments.job import Job, run_job
     from pcmlp.runs.cache import prepare
     from pcmlp.runs.lock import InUse, once_free
-    from pcmlp.types import ConfigError, RunStopped
+    from pcmlp.settings import ConfigError
+    from pcmlp.types import RunStopped
 
     place = f"{platform.node()} ({ray.get_runtime_context().get_node_id()[:6]})"
     board.begin.remote(number, place)
@@ -85,7 +91,7 @@ def work(
     asked = Job(**job)
     try:
         if (missing := not_shared((runs, results), token)) is not None:  # a node that came later
-            raise ConfigError(says_not_shared(platform.node(), missing))
+            raise ConfigError(explain_not_shared(platform.node(), missing))
         run = Path(runs) / asked.where
         once_free(run, lambda: run_job(asked, Path(runs), Path(results)), lock_s, lambda: lost_hosts(ray.nodes()))
     except KeyboardInterrupt:

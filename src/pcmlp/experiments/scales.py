@@ -1,8 +1,8 @@
-"""How large the experiments are: `full` as they are meant, `quick` for minutes on two cores, `smoke` for whether all of
-it runs.
+"""The size of experiments: `full` as reported, `quick` for minutes on two cores, `smoke` to see that everything runs.
 
-Every size of a scale is here: what it makes of a run, which runs it leaves out, and how much is measured where no run
-is. What a run is for (its task, algorithm, bonus, control) is the same at every scale.
+A scale changes sizes only: how many seeds and iterations a run has, how large its networks and plans are, which runs
+are left out, and how much is measured where there is no run. The task, the method, the bonus and the control are the
+same at every scale.
 """
 
 import dataclasses
@@ -11,104 +11,101 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pcmlp.algorithms.deep import Deep
+from pcmlp.algorithms.framework import PCMLP
+from pcmlp.algorithms.model_free import ModelFree
+from pcmlp.algorithms.pc_pg import PCPG
+from pcmlp.algorithms.random import RandomPlay
 from pcmlp.experiments.job import Job
-from pcmlp.runs.meaning import meaningless
-from pcmlp.runs.options import (
-    GROUPS,
-    CoverConfig,
-    DeepConfig,
-    FrameworkConfig,
-    FreeConfig,
-    RunConfig,
-    name_of,
-)
-from pcmlp.runs.parse import split_settings
-
-_RECORDS = {DeepConfig: "deep", FrameworkConfig: "framework", FreeConfig: "model-free", CoverConfig: "cover"}
+from pcmlp.runs.config import RunConfig, split_settings, tiny_overrides
+from pcmlp.runs.keys import unused_reason
+from pcmlp.types import Algorithm
 
 
 @dataclass(frozen=True)
 class Scale:
+    """The sizes of all experiments."""
+
     name: str
-    seeds: int | None = None  # of a run, the first ones; none: all
-    iterations: Mapping[str, int] = field(default_factory=dict)  # of a run at most, by the kind of its algorithm
-    settings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by what a run is made of
-    runs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # experiment -> patterns of those it has; or all
-    most: Mapping[str, int] = field(default_factory=dict)  # of what is measured besides runs
+    seeds: int | None = None  # the first ones of a run; None: all
+    iterations: Mapping[type[Algorithm], int] = field(default_factory=dict)  # most iterations of a run
+    settings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by method, and by "planner NAME"
+    tiny: bool = False  # whether all settings have their tiny values
+    runs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # experiment -> patterns of its runs; all if none
+    most: Mapping[str, int] = field(default_factory=dict)  # sizes of what is measured besides runs
 
     @property
     def results(self) -> Path:
+        """The folder of results."""
         return Path("results" if self.name == "full" else f"results-{self.name}")
 
     @property
     def folder(self) -> Path:
-        """Of the runs."""
+        """The folder of runs."""
         return Path("runs") / ("experiments" if self.name == "full" else f"experiments-{self.name}")
 
     def size(self, what: str, full: int) -> int:
-        """Of what is measured besides runs."""
+        """Return the size of something that is measured besides runs."""
         return min(full, self.most.get(what, full))
 
     def has(self, job: Job) -> bool:
+        """Return whether a run belongs to this scale."""
         patterns = self.runs.get(job.experiment, ("*",))
         return any(fnmatch.fnmatchcase(job.name, pattern) for pattern in patterns)
 
-    def of(self, job: Job) -> Job:
-        """The run at this scale."""
+    def apply(self, job: Job) -> Job:
+        """Return the run at this scale."""
         seeds = job.seeds[: self.seeds]
-        if not self.settings and not self.iterations:
-            return dataclasses.replace(job, seeds=seeds)
-        parts = parts_of(job.config())
-        given = split_settings(job.settings)
-        for part in parts:
-            smaller = split_settings(self.settings.get(part, ()))
-            given |= {
-                key: value
-                for key, value in smaller.items()
-                if not meaningless(job.algo, key) and not _is_less(given.get(key), value)
-            }
-        settings = tuple(f"{key}={value}" for key, value in given.items())
+        config, given = job.config(), split_settings(job.settings)
+        smaller = {
+            key: value
+            for key, value in split_settings(self.settings_for(config)).items()
+            if unused_reason(config.method, config.task, config.algorithm, key) is None
+            and not _is_less(given.get(key), value)
+        }
+        settings = tuple(f"{key}={value}" for key, value in {**given, **smaller}.items())
         scaled = dataclasses.replace(job, seeds=seeds, settings=settings)
-        most = self.iterations.get(parts[0], 0)
+        most = self.iterations.get(type(config.algorithm), 0)
         steps = int(most * scaled.config().steps_per_iteration) if most else job.steps
         return dataclasses.replace(scaled, steps=min(job.steps, steps))
 
+    def settings_for(self, config: RunConfig) -> tuple[str, ...]:
+        """Return the settings that make a run smaller."""
+        tiny = tiny_overrides(config) if self.tiny else []
+        planner = config.part_names().get("planner", "")
+        few = self.settings.get(f"planner {planner}", ()) if isinstance(config.algorithm, Deep) else ()
+        merged = split_settings(tiny) | split_settings(few) | split_settings(self.settings.get(config.algo, ()))
+        return tuple(f"{key}={value}" for key, value in merged.items())
+
 
 def _is_less(given: str | None, value: str) -> bool:
-    """Of numbers; what is none is not compared."""
+    """Return whether a given number is below a scale's; False where one is not a number."""
     try:
         return given is not None and float(given) < float(value)
     except ValueError:
         return False
 
 
-def parts_of(config: RunConfig) -> list[str]:
-    """What sizes are chosen by: the kind of algorithm, then the names of its parts."""
-    named = [f"{group} {name_of(names, getattr(config, group))}" for group, names in GROUPS.items()]
-    return [_RECORDS[type(config)], *named, f"algo {config.algo}"]
-
-
-_TINY_NETS = ("planner.policy_sizes=8", "planner.value_sizes=8")
-_TINY_PLANS = ("planner.num_plans=8", "planner.plan_length=5", "planner.warmup=1")
-
-_FEW_PLANS = ("planner.num_plans=50", "planner.elites=5", "planner.particles=2")
+_FEW = ("eval_episodes=10",)
+_FEW_PLANS = ("planner.num_plans=50", "planner.elites=5", "planner.particles=2", "eval_episodes=2")
+_SMALL_MODEL = ("model.sizes=64,64", "model.steps=200")
 _SHORT_PLANS = ("planner.num_plans=100", "planner.plan_length=50", "planner.warmup=10", "planner.restarts=2")
 
 FULL = Scale("full")
 QUICK = Scale(
     "quick",
     seeds=2,
-    iterations={"deep": 3, "model-free": 5, "cover": 2},
+    iterations={Deep: 3, ModelFree: 5, PCPG: 2},
     settings={
-        "deep": ("eval_episodes=10",),
-        "model-free": ("eval_episodes=10",),
-        "planner trpo": ("rounds=2",),
-        "planner sac": ("planner.updates=50", "rounds=4"),
-        "algo pets": (*_FEW_PLANS, "model.sizes=64,64", "model.steps=200", "eval_episodes=2"),
-        "algo pets-gt": (*_FEW_PLANS, "eval_episodes=2"),
-        "algo mbpo": ("model.sizes=64,64", "model.steps=200"),
-        "algo pcmlp-mppi": (*_SHORT_PLANS, "eval_episodes=2"),
-        "algo lc3": (*_SHORT_PLANS, "eval_episodes=2"),
+        "planner trpo": ("rounds=2", *_FEW),
+        "planner sac": ("planner.updates=50", "rounds=4", *_FEW),
+        "pets": (*_FEW_PLANS, *_SMALL_MODEL),
+        "pets-gt": _FEW_PLANS,
+        "mbpo": _SMALL_MODEL,
+        "pcmlp-mppi": (*_SHORT_PLANS, "eval_episodes=2"),
+        "lc3": (*_SHORT_PLANS, "eval_episodes=2"),
+        "trpo": _FEW,
+        "sac": _FEW,
     },
     runs={
         "sparse": ("mountain-car/*", "acrobot/pcmlp", "acrobot/no-bonus", "point-umaze/pcmlp", "point-umaze/no-bonus"),
@@ -122,37 +119,9 @@ QUICK = Scale(
 SMOKE = Scale(
     "smoke",
     seeds=2,
-    iterations={"deep": 2, "model-free": 2, "cover": 2, "framework": 3},
-    settings={
-        "deep": (
-            "task.horizon=20",
-            "samples_per_policy=20",
-            "rounds=1",
-            "replay_size=50",
-            "num_starts=16",
-            "eval_episodes=2",
-        ),
-        "model-free": ("task.horizon=20", "samples_per_policy=40", "eval_episodes=2"),
-        "cover": ("task.horizon=20", "samples_per_policy=20", "updates=1", "batch_steps=40", "eval_episodes=2"),
-        "framework": ("eval_episodes=2",),
-        "task combination-lock": ("samples_per_policy=40",),
-        "features random-network": ("features.sizes=16,16",),
-        "model neural": ("model.sizes=16,16", "model.steps=2", "model.batch=16"),
-        "model probabilistic": ("model.sizes=16,16", "model.steps=2", "model.batch=16"),
-        "planner trpo": (
-            *_TINY_NETS,
-            "planner.updates=1",
-            "planner.streams=8",
-            "planner.length=10",
-            "planner.value_batch=20",
-        ),
-        "planner real-trpo": (*_TINY_NETS, "planner.value_batch=20"),
-        "planner sac": ("planner.sizes=8", "planner.updates=2", "planner.streams=16", "planner.batch=16"),
-        "planner real-sac": ("planner.sizes=8", "planner.batch=16", "planner.updates_per_step=0.1"),
-        "planner cem": (*_TINY_PLANS, "planner.elites=2", "planner.iterations=1", "planner.particles=1"),
-        "planner mppi": (*_TINY_PLANS, "planner.restarts=1"),
-    },
-    # Compiling is all that takes time: runs that share a program are cheap, others stand for their kind.
+    iterations={Deep: 2, ModelFree: 2, PCPG: 2, PCMLP: 3, RandomPlay: 2},
+    tiny=True,
+    # Almost all the time goes to compiling: runs that share a program are cheap, and one run stands for each kind.
     runs={
         "combination_lock": ("*/horizon-5", "*/pcmlp-linear", "*/random", "*/covariance-off"),
         "low_rank": ("*/pcmlp-linear", "*/random", "*/covariance-off"),

@@ -1,4 +1,4 @@
-"""Tables of an experiment, as CSV: written whole, and the rows that several of them have."""
+"""Tables of experiments as CSV, and the rows that several of them share."""
 
 import csv
 import io
@@ -16,7 +16,7 @@ Rows = list[Row]
 
 
 def write_table(path: Path, rows: Rows) -> None:
-    """As CSV on disk, and on the terminal."""
+    """Write a table as CSV and print it."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -30,8 +30,8 @@ def write_table(path: Path, rows: Rows) -> None:
 
 
 def solved_row(job: Job, summary: dict[str, Any]) -> Row:
-    """Of a run that has a goal: how many seeds reached it, when, and how they ended. A seed that never did took longer
-    than any other, so where half of them did not there is no median."""
+    """Return the row of a run that has a goal: how many seeds reached it, when, and how they ended. A seed that never
+    reached it counts as slower than any other, so there is no median where half of them did not."""
     seeds = summary["seeds"]
     needed = steps_to_success(summary)
     median, most = np.median(needed), needed.max()
@@ -49,13 +49,13 @@ def solved_row(job: Job, summary: dict[str, Any]) -> Row:
 
 
 def steps_to_success(summary: dict[str, Any]) -> np.ndarray:
-    """Of each seed; infinite where it never came."""
+    """Return the steps that each seed needed; infinite where it never succeeded."""
     steps = [seed["env_steps_to_success"] for seed in summary["seeds"]]
     return np.array([np.inf if needed is None else needed for needed in steps])
 
 
 def return_row(job: Job, summary: dict[str, Any]) -> Row:
-    """Of a run where every step pays: how its seeds ended."""
+    """Return the row of a run where every step pays: how its seeds ended."""
     returns = [seed["final_return"] for seed in summary["seeds"]]
     return {
         "task": job.task,
@@ -68,12 +68,14 @@ def return_row(job: Job, summary: dict[str, Any]) -> Row:
     }
 
 
-def machine_of(summary: dict[str, Any]) -> Row:
+def machine_columns(summary: dict[str, Any]) -> Row:
+    """Return the columns about the machine of a run."""
     return {"wall_s": round(summary["wall_s"]), "device": summary["device"]}
 
 
 def slope(rows: Sequence[Row], x: str, y: str) -> float | str:
-    """Of ln y against ln x over the rows of a table; none of fewer than two, or of none."""
+    """Return the slope of ln y against ln x over the rows; empty for fewer than two rows or numbers that are not
+    finite."""
     with np.errstate(divide="ignore"):  # an error may be 0
         logs = np.log([[float(row[x]), float(row[y])] for row in rows])
     return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0]) if len(rows) > 1 and np.isfinite(logs).all() else ""

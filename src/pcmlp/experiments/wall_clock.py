@@ -1,41 +1,43 @@
-"""Seconds that each algorithm takes for 1,000 env steps of mountain-car, one after another on one machine.
+"""Seconds that each method takes for 1,000 env steps of mountain-car, one after another on one machine.
 
-(paper: appendix C.2: whole runs of PC-MLP in 148 min 43 s, PETS-GT in 132 min 50 s, MBPO in 153 min 30 s / here every
-algorithm with the sizes of its preset, the paper's four seeds side by side, the third iteration of three: the first
-plays at random in some, and whatever is compiled is compiled by then. Steps are those of one seed. Evaluation has one
-episode. The time to compile is apart, and nothing that was compiled before is used.)
-
-    pcmlp paper wall_clock
+paper: appendix C.2, whole runs of PC-MLP in 148 min 43 s, PETS-GT in 132 min 50 s, MBPO in 153 min 30 s / here: every
+method with the sizes of its preset, the paper's four seeds side by side. The third iteration of three is timed: the
+first plays at random in some methods, and everything is compiled by then. Steps are those of one seed, an evaluation
+has one episode, and nothing that was compiled before is used.
 """
 
 from typing import Any
 
-from pcmlp.experiments.experiment import Done, Experiment, Tables, main
-from pcmlp.experiments.job import CLIPPED_PLANS, PAPER_SEEDS, Job
+from pcmlp.experiments.experiment import Done, Experiment, Tables
+from pcmlp.experiments.job import PAPER_SEEDS, Job
 from pcmlp.experiments.tables import Row
+from pcmlp.parts import methods_for
 from pcmlp.runs.folder import read_metrics
-from pcmlp.runs.presets import algorithms_for
-from pcmlp.types import ConfigError
+from pcmlp.settings import ConfigError
+from pcmlp.tasks import TASKS
 
-NAME = "wall_clock"
 TASK = "mountain-car"
 ITERATIONS = 3
-_CLIPPED = ("pets", "pets-gt")  # whose kept times are from before their plans were held back
 PAPER_MINUTES = {"pcmlp": 148.7, "pets-gt": 132.8, "mbpo": 153.5}  # of a whole run
 
 
+def methods() -> list[str]:
+    """Return the methods that are made for the task."""
+    return methods_for(TASK, TASKS[TASK].kind)
+
+
 def jobs() -> list[Job]:
-    return [job(algo) for algo in algorithms_for(TASK)]
+    """Return the runs of `wall_clock`."""
+
+    def job(algo: str, steps: int) -> Job:
+        return Job("wall_clock", TASK, algo, algo, steps, ("eval_episodes=1",), PAPER_SEEDS)
+
+    per_iteration = {algo: job(algo, 30_000).config().steps_per_iteration for algo in methods()}
+    return [job(algo, int(ITERATIONS * steps)) for algo, steps in per_iteration.items()]
 
 
-def job(algo: str) -> Job:
-    settings = ("eval_episodes=1", *(CLIPPED_PLANS if algo in _CLIPPED else ()))
-    one = Job(NAME, TASK, algo, algo, 30_000, settings, PAPER_SEEDS)
-    return Job(NAME, TASK, algo, algo, int(ITERATIONS * one.config().steps_per_iteration), settings, PAPER_SEEDS)
-
-
-def row_of(job: Job, metrics: dict[str, list[float]], summary: dict[str, Any]) -> Row:
-    """Of the last iteration; the metrics have a row for each seed."""
+def _row(job: Job, metrics: dict[str, list[float]], summary: dict[str, Any]) -> Row:
+    """Return the row of the last iteration; the metrics have a row for each seed."""
     before = -1 - len(job.seeds)
     steps, wall = (metrics[name][-1] - metrics[name][before] for name in ("env_steps", "wall_s"))
     return {
@@ -50,16 +52,17 @@ def row_of(job: Job, metrics: dict[str, list[float]], summary: dict[str, Any]) -
 
 
 def tables(done: Done) -> Tables:
+    """Yield the table of seconds; raise if they were measured on several machines."""
     summaries = {job: done.summary(job) for job in done.jobs}
     if len(machines := sorted({summary["device"] for summary in summaries.values()})) > 1:
-        folder = done.results / NAME
+        folder = done.results / "wall_clock"
         raise ConfigError(f"{folder}: timed on several machines ({', '.join(machines)}); remove it to time all on one")
-    rows = [row_of(job, read_metrics(done.result(job)), summary) for job, summary in summaries.items()]
-    yield NAME, sorted(rows, key=lambda row: row["s_per_1000_steps"])
+    rows = [_row(job, read_metrics(done.result(job)), summary) for job, summary in summaries.items()]
+    yield "wall_clock", sorted(rows, key=lambda row: row["s_per_1000_steps"])
 
 
-EXPERIMENT = Experiment(
-    name=NAME,
+WALL_CLOCK = Experiment(
+    name="wall_clock",
     title="Wall-clock time",
     place="appendix C.2",
     shows="the time that each algorithm takes for 1,000 env steps of mountain-car",
@@ -67,6 +70,3 @@ EXPERIMENT = Experiment(
     tables=tables,
     alone=True,
 )
-
-if __name__ == "__main__":
-    main(EXPERIMENT)

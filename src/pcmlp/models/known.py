@@ -5,9 +5,12 @@
 
 from collections.abc import Callable
 
+import jax
+import jax.random as jr
 from jaxtyping import Array, Key
 
 from pcmlp.replay import Replay
+from pcmlp.settings import ConfigError
 from pcmlp.types import MDP, Action, FittedModel, Metrics, Model, State
 
 
@@ -31,3 +34,14 @@ class Known(Model):
     def train(self, key: Key[Array, ""], mdp: MDP, model: FittedModel, replay: Replay) -> tuple[FittedModel, Metrics]:
         """Return the model unchanged."""
         return model, {}
+
+
+def check_transition(mdp: MDP) -> None:
+    """Raise if the transition of the world cannot be computed from a state; nothing is compiled for it."""
+    try:
+        jax.eval_shape(lambda key: mdp.transition(key, mdp.states.sample(key), mdp.actions.sample(key)), jr.key(0))
+    except ConfigError as error:
+        raise ConfigError(
+            "plans in true dynamics, which nobody can enter from a state of this simulator; "
+            "leave out task.simulator, choose another task, or give --algo pets"
+        ) from error

@@ -25,6 +25,8 @@ PRINTED_RANKS = {PAPER: (2.4, 1.5), "SLBO": (4.0, 5.0), "PETS-CEM": (5.6, 6.0)} 
 
 
 class Quoted(NamedTuple):
+    """A published return: its mean and standard deviation over seeds, and who published it."""
+
     mean: float
     std: float
     source: str
@@ -32,7 +34,7 @@ class Quoted(NamedTuple):
 
 @cache
 def dense_table() -> dict[str, dict[str, Quoted]]:
-    """task -> algorithm -> what was published."""
+    """Return the published returns, task -> algorithm -> return."""
     table: dict[str, dict[str, Quoted]] = {}
     text = (files(__name__) / "mbbl_200k.csv").read_text()
     for row in csv.DictReader(text.splitlines()):
@@ -42,7 +44,7 @@ def dense_table() -> dict[str, dict[str, Quoted]]:
 
 
 def best_published(task: str) -> tuple[str, Quoted]:
-    """Of the benchmark's algorithms that learn a model."""
+    """Return the best of the benchmark's algorithms that learn a model, and its return."""
     row = dense_table()[task]
     name = max((name for name in MODEL_BASED if name in row), key=lambda name: row[name].mean)
     return name, row[name]

@@ -94,7 +94,7 @@ class Run:
 
     @property
     def evaluated_policy(self) -> str:
-        """What to call the policy whose return is `eval_return_mean`."""
+        """The name of the policy whose return is `eval_return_mean`."""
         if self.deploys:
             return "deploying policy"
         return "best policy of the cover" if "best_index" in self.metrics else "policy"

@@ -44,7 +44,7 @@ class View:
 
     @property
     def cells_name(self) -> str:
-        """What to call all cells."""
+        """The name of all cells."""
         if self.map is not None:
             return f"the maze's {self.num_cells} cells"
         return "{} states × {} actions".format(*self.cells) if self.finite else "{} × {} cells".format(*self.cells)

@@ -42,22 +42,19 @@ def to_bytes(tree: Any, facts: Facts) -> bytes:
 def read_facts(path: Path) -> Facts:
     """Read the facts of a file, without checking its arrays."""
     try:
-        with safe_open(path, "numpy") as file:
-            return json.loads((file.metadata() or {})["facts"])
-    except (SafetensorError, KeyError, ValueError) as error:
+        return _parse(_metadata(path)["facts"])
+    except (SafetensorError, KeyError) as error:
         raise Damaged("truncated or edited") from error
 
 
 def load_facts_and_arrays(path: Path) -> tuple[Facts, dict[str, np.ndarray]]:
     """Read a whole file and check that it is as it was written."""
     try:
-        with safe_open(path, "numpy") as file:
-            metadata = file.metadata() or {}
-        arrays = load(path.read_bytes())
+        metadata, arrays = _metadata(path), load(path.read_bytes())
         text, claimed = metadata["facts"], metadata["sha256"]
         if claimed != _digest(arrays, text):
             raise Damaged("truncated or edited")
-        return json.loads(text), arrays
+        return _parse(text), arrays
     except (SafetensorError, KeyError) as error:
         raise Damaged("truncated or edited") from error
 
@@ -79,6 +76,22 @@ def named_arrays(tree: Any) -> dict[str, np.ndarray]:
     """Return the arrays of a tree by their path in it."""
     leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array))
     return {_name(path): np.asarray(jr.key_data(x) if _is_key(x) else x, order="C") for path, x in leaves}
+
+
+def _metadata(path: Path) -> dict[str, str]:
+    path.open("rb").close()  # its errors say why, those of `safe_open` do not
+    with safe_open(path, "numpy") as file:
+        return file.metadata() or {}
+
+
+def _parse(text: str) -> Facts:
+    try:
+        facts = json.loads(text)
+    except ValueError as error:
+        raise Damaged("truncated or edited") from error
+    if not isinstance(facts, dict):
+        raise Damaged("edited")
+    return facts
 
 
 def _digest(arrays: dict[str, np.ndarray], text: str) -> str:

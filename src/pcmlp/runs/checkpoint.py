@@ -86,6 +86,8 @@ def path_of(folder: Path, iteration: int) -> Path:
 
 def iterations(folder: Path) -> list[int]:
     """Return the iterations with a checkpoint, in order."""
+    if any(place.stem.isdigit() and place.suffix != _SUFFIX for place in folder.glob("*")):
+        raise ConfigError(f"{folder}: of an older format, this pcmlp reads {_FORMAT}; use the version that wrote it")
     return sorted(int(path.stem) for path in folder.glob(f"*{_SUFFIX}") if path.stem.isdigit())
 
 
@@ -139,7 +141,7 @@ def _facts(file: Path, iteration: int, record: dict[str, Any]) -> Facts:
 
 
 def _damaged(folder: Path, iteration: int, error: Exception) -> ConfigError:
-    what = f"cannot be read ({error.strerror})" if isinstance(error, OSError) else str(error)
+    what = f"cannot be read ({error.strerror or error})" if isinstance(error, OSError) else str(error)
     earlier = [n for n in iterations(folder) if n < iteration]
     file = path_of(folder, iteration)
     remedy = f"to go on from iteration {earlier[-1]}" if earlier else "to start afresh"

@@ -19,7 +19,7 @@ from pcmlp.settings import ConfigError, Part, flatten, overlay, parse_int, show,
 from pcmlp.tasks import TASKS
 from pcmlp.tasks.registered import PREFIX, GymnasiumTask, find_registered
 from pcmlp.types import Algorithm, Problem, Task
-from pcmlp.usercode import check_code, hash_code, is_place
+from pcmlp.usercode import check_code, check_unchanged, hash_code, is_place
 
 _LARGEST_SEED = 2**32 - 1
 _LARGEST_STEPS = 2**31 - 1  # steps are counted in 32 bits
@@ -162,9 +162,11 @@ def split_settings(settings: Iterable[str]) -> dict[str, str]:
 def _round_up_samples(algorithm: Algorithm, given: Mapping[str, str], horizon: int) -> Algorithm:
     """Give every policy at least one whole episode; a smaller number that was asked for is refused."""
     samples = getattr(algorithm, "samples_per_policy", None)
-    if samples is None or samples >= horizon or getattr(algorithm, "draws", "episodes") == "iid":
+    if samples is None or samples >= horizon:
         return algorithm
     if "samples_per_policy" in given:
+        if getattr(algorithm, "draws", "episodes") == "iid":
+            return algorithm
         iid = ", or draws=iid" if hasattr(algorithm, "draws") else ""
         raise ConfigError(
             f"samples_per_policy={samples}: less than one episode of {horizon} steps; give {horizon} or more{iid}"
@@ -199,11 +201,15 @@ def _check_run(config: RunConfig) -> None:
 
 def build(config: RunConfig) -> tuple[Problem, Algorithm]:
     """Return the problem and the algorithm bound to it, after the checks that need both."""
+    check_unchanged(config.code)
     problem = build_problem(config.task)
     try:
         return problem, config.algorithm.bind(problem)
     except ConfigError as error:
         line = str(error)
+        if line.startswith("features "):
+            features = next(part for key, _, part in walk(config.algorithm) if key == "features.name")
+            line = f"{_show_changed(features, 'features')}: {line}"
         named = line.startswith(("features", "model", "algo")) or "=" in line.split(":")[0]
         raise ConfigError(line if named else f"algo={config.algo}: {line}") from error
 
@@ -215,14 +221,14 @@ def build_problem(task: Task) -> Problem:
     except (TypeError, ValueError) as error:  # a ConfigError, or an array of the wrong kind in a user's file
         line = str(error).splitlines()[0]
         named = isinstance(error, ConfigError) and line.startswith(("task.", "environment", "horizon="))
-        raise ConfigError(line if named else f"{_show_changed(task)}: {line}") from error
+        raise ConfigError(line if named else f"{_show_changed(task, 'task')}: {line}") from error
 
 
-def _show_changed(task: Task) -> str:
-    """Return the settings of a task that are not its defaults, for an error that is about their combination."""
-    changed = {key: value for key, setting, value in walk(task, "task.") if value != setting.default}
+def _show_changed(part: Part, group: str) -> str:
+    """Return the settings of a part that are not its defaults, for an error that is about their combination."""
+    changed = {key: value for key, setting, value in walk(part, f"{group}.") if value != setting.default}
     pairs = " ".join(f"{key}={show(value)}" for key, value in changed.items())
-    return pairs or f"task.name={NAMES.name_of(task)}"
+    return pairs or f"{group}.name={NAMES.name_of(part)}"
 
 
 def tiny_overrides(config: RunConfig) -> list[str]:

@@ -44,22 +44,26 @@ def check_known(given: Mapping[str, str], task: Task, algo: str, algorithm: Algo
     keys = setting_keys(task, algorithm)
     for key, text in given.items():
         if key not in keys:
-            raise ConfigError(f"{key}={text}: {_explain(key, algo, algorithm, keys)}")
+            raise ConfigError(f"{key}={text}: {_explain(key, task, algo, algorithm, keys)}")
 
 
-def _explain(key: str, algo: str, algorithm: Algorithm, keys: Sequence[str]) -> str:
-    """Return what is wrong with a key that the algorithm does not have, and what to do."""
+def _explain(key: str, task: Task, algo: str, algorithm: Algorithm, keys: Sequence[str]) -> str:
+    """Return what is wrong with a key that algorithm and task do not have, and what to do."""
     if key in FLAGS or key in ("task.name", "task.id"):
         flag = "the first argument" if key.startswith("task") else f"--{key}"
         return f"not a key of --set; give it as {flag}"
     group, _, name = key.rpartition(".")
-    part = dict(_groups(algorithm)).get(group)
+    part = {**dict(_groups(algorithm)), "task": task}.get(group)
     if part is not None and group:
         kind = next((kind for kind in PARTS if isinstance(part, kind)), None)
         others = [other for other, made in PARTS[kind].items() if name in _field_names(made)] if kind else []
         if others:
             return f"{group} {NAMES.name_of(part)} has no {name} (a setting of {' and '.join(others)}); leave it out"
-    owners = [other for other, made in METHODS.items() if key in (known for known, *_ in walk(made.algorithm))]
+    owners = [
+        other
+        for other, made in METHODS.items()
+        if made.unused_reason(key) is None and key in (known for known, *_ in walk(made.algorithm))
+    ]
     if owners:
         return f"{algo} has no such setting (it is one of {', '.join(owners)}); leave it out"
     return f"unknown key; the nearest is {nearest(key, keys)}"

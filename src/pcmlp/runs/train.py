@@ -22,7 +22,7 @@ from pcmlp.runs.lock import Lock
 from pcmlp.runs.resume import ENDED, changed_machine, check_same, is_finished, latest_checkpoint
 from pcmlp.runs.run import Run
 from pcmlp.tasks.host import GymnasiumWorld
-from pcmlp.types import Problem, RunStopped, World
+from pcmlp.types import Algorithm, Problem, RunStopped, World
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)]
 
@@ -105,7 +105,10 @@ def opening_lines(run: Run, out: Path) -> list[str]:
     each = f"{config.num_iterations} iterations of {config.steps_per_iteration:g} env steps"
     resumed = "" if run.done is None else f", going on after iteration {run.done}"
     lines = [f"{config.task_name}, {config.algo}: {seeds}, {each}, into {out}{resumed}"]
-    lines += [*world_notes(run.world, isinstance(run.algorithm, Deep)), *reward_free_notes(run, run.problem)]
+    lines += [
+        *world_notes(run.world, isinstance(run.algorithm, Deep)),
+        *reward_free_notes(config.algorithm, run.problem),
+    ]
     if before is not None and (changes := changed_machine(before)):
         lines.append(f"not bit for bit as it was ({', '.join(changes)})")
     if run.threshold is not None:
@@ -124,9 +127,8 @@ def world_notes(world: World, learns_model: bool = True) -> list[str]:
     return [*world.notes, line]
 
 
-def reward_free_notes(run: Run, problem: Problem) -> list[str]:
+def reward_free_notes(algorithm: Algorithm, problem: Problem) -> list[str]:
     """Return what a reward-free run explores for, and how to see what came of it."""
-    algorithm = run.config.algorithm
     if not (isinstance(algorithm, Deep | PCPG) and algorithm.reward_free):
         return []
     use = "used for planning what to deploy" if isinstance(algorithm, Deep) else "used to choose from the cover"

@@ -98,7 +98,7 @@ class GymnasiumWorld(World):
 
     @property
     def notes(self) -> list[str]:
-        """What to know before a run in this world, a line each."""
+        """Lines about this world to read before a run."""
         return self.environments.notes
 
     def close(self) -> None:

@@ -1,5 +1,6 @@
 """Model-free TRPO and SAC: a probe whose optimum is known, padding that changes nothing, units, runs that go on."""
 
+import dataclasses
 import io
 import shutil
 
@@ -14,22 +15,22 @@ from gymnasium import spaces
 from rich.console import Console
 from same_run import assert_same_run
 
-from pcmlp.baselines.model_free import ModelFree, in_streams, mean_first_return
-from pcmlp.nets import Normaliser, Running
+from pcmlp.algorithms.model_free import ModelFree
+from pcmlp.nets import GaussianHead, Normaliser, RunningMoments
 from pcmlp.planners import SAC, TRPO
 from pcmlp.planners.trpo import advantages
-from pcmlp.replay import among_valid
-from pcmlp.rollout import cut_off
-from pcmlp.runs.build import build
-from pcmlp.runs.config import from_json, resolve, to_json
+from pcmlp.replay import Transitions, pick_valid
+from pcmlp.rollout import end_at_gaps, mean_first_return, split_streams
+from pcmlp.runs.config import build, from_json, resolve, to_json
 from pcmlp.runs.folder import read_metrics
-from pcmlp.runs.options import FreeConfig
 from pcmlp.runs.train import train
-from pcmlp.tasks.mujoco import MUJOCO_TASKS
-from pcmlp.types import MDP, Box, ConfigError, Finite, Transitions, never
+from pcmlp.settings import ConfigError
+from pcmlp.spaces import Box, Finite
+from pcmlp.tasks import TASKS
+from pcmlp.types import MDP, Problem, never
 from pcmlp.world import JaxWorld
 
-STATES, ACTIONS = Box.of(2.0, 1), Box(jnp.array([-1.0]), jnp.array([3.0]))
+STATES, ACTIONS = Box.of(2.0, 1), Box([-1.0], [3.0])
 HORIZON = 5
 TINY = {
     "trpo": ("samples_per_policy=40", "planner.policy_sizes=8", "planner.value_sizes=8", "planner.value_batch=20"),
@@ -48,29 +49,30 @@ PROBE = JaxWorld(
         lambda key, state, action: state + 0.5 * (ACTIONS.clip(action) - 1.0),
         be_at_zero,
         never,
+        STATES,
+        ACTIONS,
         HORIZON,
-    ),
-    STATES,
-    ACTIONS,
+    )
 )
 
 
-def returns_of(algo, seeds=2):
+def returns_of(algo, num_iterations, seeds=2):
+    """Return the mean returns of the probe before and after learning, and the last metrics."""
     keys = jnp.stack([jr.key(100 + i) for i in range(seeds)])
-    learner = algo.start(keys)
-    before = np.mean(algo.world.evaluate(keys, learner.deployed(), 50), axis=1)
-    for n in range(1, algo.num_iterations + 1):
-        learner, metrics, samples, walked = algo.iterate(keys, learner, n)
+    learner = algo.start(keys, PROBE.mdp, num_iterations)
+    before = np.mean(PROBE.evaluate(keys, learner.deployed(), 50), axis=1)
+    for n in range(1, num_iterations + 1):
+        learner, metrics, samples, walked = algo.iterate(keys, PROBE, learner, n)
     assert len(walked) == 1
     rows = samples.reward.shape[1]
-    np.testing.assert_array_equal(learner.env_steps, [algo.num_iterations * rows] * seeds)
-    return before, np.mean(algo.world.evaluate(keys, learner.deployed(), 50), axis=1), metrics
+    np.testing.assert_array_equal(learner.env_steps, [num_iterations * rows] * seeds)
+    return before, np.mean(PROBE.evaluate(keys, learner.deployed(), 50), axis=1), metrics
 
 
 @pytest.mark.slow
 def test_trpo_finds_the_optimum_of_a_probe():
-    planner = TRPO(STATES, ACTIONS, policy_sizes=(16,), value_sizes=(16,), value_batch=50, value_rate=3e-3)
-    before, after, metrics = returns_of(ModelFree(PROBE, planner, 40, 300, normalise=True))
+    planner = TRPO(policy_sizes=(16,), value_sizes=(16,), value_batch=50, value_rate=3e-3)
+    before, after, metrics = returns_of(ModelFree(planner, samples_per_policy=300, normalise=True), 40)
     assert (before < -1.0).all()
     assert (after > -0.15).all()
     assert (metrics["kl"] <= 1.5 * planner.kl_bound).all()
@@ -78,8 +80,9 @@ def test_trpo_finds_the_optimum_of_a_probe():
 
 @pytest.mark.slow
 def test_sac_finds_the_optimum_of_a_probe():
-    planner = SAC(STATES, ACTIONS, sizes=(32, 32), batch=64, rate=3e-3, entropy=-2.0, normed=False)
-    before, after, metrics = returns_of(ModelFree(PROBE, planner, 20, 40, replay_size=1_000))
+    planner = SAC(sizes=(32, 32), batch=64, rate=3e-3, entropy=-2.0, normed=False)
+    algo = ModelFree(planner, samples_per_policy=40, normalise=False, replay_size=1_000)
+    before, after, metrics = returns_of(algo, 20)
     assert (before < -1.0).all()
     assert (after > -0.15).all()
     assert (metrics["temperature"] < 1.0).all()
@@ -102,7 +105,7 @@ def steps_of(state, reward, terminal, last, valid):
 
 def test_what_is_not_counted_changes_nothing():
     """The padding of a spoilt episode between two good ones, whatever is in it."""
-    planner = TRPO(STATES, ACTIONS, policy_sizes=(8,), value_sizes=(8,), value_batch=8, value_epochs=1)
+    planner = TRPO(policy_sizes=(8,), value_sizes=(8,), value_batch=8, value_epochs=1)
     policy = planner.init(jr.key(0), PROBE.mdp)
     learn = eqx.filter_jit(lambda steps: planner.learn(jr.key(1), policy, steps, steps.valid))
 
@@ -133,44 +136,44 @@ def test_a_stream_is_cut_where_what_follows_is_not_counted():
     def gains(steps):
         return np.asarray(advantages(jax.tree.map(lambda x: x[0], steps), values, after, 1.0, 1.0))
 
-    np.testing.assert_allclose(gains(cut_off(steps, steps.valid))[:2], [1 + 2 + 4 - 0.5, 2 + 4 - 0.25])
+    np.testing.assert_allclose(gains(end_at_gaps(steps, steps.valid))[:2], [1 + 2 + 4 - 0.5, 2 + 4 - 0.25])
     assert gains(steps)[0] > 100
 
 
 def test_draws_are_of_valid_rows_and_reach_all_of_them():
     valid = jnp.array([False, True, False, False, True, True, False])
-    drawn = among_valid(jr.uniform(jr.key(0), (20, 10)), valid)
+    drawn = pick_valid(jr.uniform(jr.key(0), (20, 10)), valid)
     assert drawn.shape == (20, 10)
     assert set(np.unique(drawn)) == {1, 4, 5}
-    assert among_valid(jnp.array([0.0, 0.99999994]), valid).tolist() == [1, 5]
-    assert among_valid(jnp.array([0.5]), jnp.zeros(3, bool)).tolist() == [0]
+    assert pick_valid(jnp.array([0.0, 0.99999994]), valid).tolist() == [1, 5]
+    assert pick_valid(jnp.array([0.5]), jnp.zeros(3, bool)).tolist() == [0]
 
 
 def test_running_units_are_those_of_all_rows():
     x = 3.0 + 2.0 * jr.normal(jr.key(0), (60, 2)) * jnp.array([1.0, 0.0])[None, :]
     valid = jr.bernoulli(jr.key(1), 0.7, (60,))
-    running = Running.nothing(2)
+    running = RunningMoments.empty(2)
     for part in (slice(0, 10), slice(10, 11), slice(11, 60)):
         running = running.add(x[part], valid[part])
     whole = Normaliser.fit(x, valid)
-    np.testing.assert_allclose(running.units().mean, whole.mean, rtol=1e-5)
-    np.testing.assert_allclose(running.units().std, whole.std, rtol=1e-4)
-    assert running.units().std[1] == 1.0  # it does not vary
+    np.testing.assert_allclose(running.normaliser().mean, whole.mean, rtol=1e-5)
+    np.testing.assert_allclose(running.normaliser().std, whole.std, rtol=1e-4)
+    assert running.normaliser().std[1] == 1.0  # it does not vary
 
 
 def test_a_trained_policy_is_the_same_in_other_units():
-    planner = TRPO(STATES, ACTIONS, policy_sizes=(8,), value_sizes=(8,), value_batch=8, value_epochs=1)
+    planner = TRPO(policy_sizes=(8,), value_sizes=(8,), value_batch=8, value_epochs=1)
     policy = planner.init(jr.key(0), PROBE.mdp)
     rows, _ = PROBE.collect(jr.key(1)[None], jax.tree.map(lambda x: x[None], policy), 20)
-    steps = in_streams(jax.tree.map(lambda x: x[0], rows), HORIZON)
+    steps = split_streams(jax.tree.map(lambda x: x[0], rows), HORIZON)
     trained, _ = eqx.filter_jit(planner.learn)(jr.key(2), policy, steps)
     units = Normaliser(jnp.array([5.0]), jnp.array([7.0]))
     for state in (jnp.array([0.3]), jnp.array([-1.5])):
-        same = trained.at(units)
+        same = trained.with_normaliser(units)
         np.testing.assert_allclose(same(jr.key(0), (), state)[1], trained(jr.key(0), (), state)[1], rtol=1e-4)
         before = trained.critic(trained.units(state))
         np.testing.assert_allclose(same.critic(units(state)), before, rtol=1e-3, atol=1e-5)
-    np.testing.assert_array_equal(policy.at(units).critic.weights[0], policy.critic.weights[0])
+    np.testing.assert_array_equal(policy.with_normaliser(units).critic.weights[0], policy.critic.weights[0])
 
 
 def test_the_return_is_of_first_episodes():
@@ -232,26 +235,47 @@ def test_a_run_that_goes_on_is_the_uninterrupted_one(algo, tmp_path):
 @pytest.mark.parametrize("algo", ["trpo", "sac"])
 def test_presets_build_and_read_back(algo, task):
     config = resolve(task, algo)
-    assert isinstance(config, FreeConfig)
-    assert from_json(to_json(config)) == config
-    assert "bonus_scale" not in to_json(config)
-    _, made = build(config)
+    assert isinstance(config.algorithm, ModelFree)
+    written = to_json(config)
+    assert from_json(written) == config
+    assert "bonus_scale" not in written
+    assert ("replay_size" in written) == (algo == "sac")
+    problem, made = build(config)
     assert isinstance(made, ModelFree)
     assert isinstance(made.planner, TRPO if algo == "trpo" else SAC)
-    assert made.samples_per_policy >= made.world.mdp.horizon
-    assert made.replay_size == (0 if algo == "trpo" else config.replay_size)
+    assert made.samples_per_policy >= problem.world.mdp.horizon
+    learner = eqx.filter_eval_shape(lambda keys: made.start(keys, problem.world.mdp, 1), jr.key(0)[None])
+    if algo == "trpo":
+        assert learner.replay is None
+    else:
+        assert learner.replay.data.reward.shape == (1, made.replay_size)
 
 
 @pytest.mark.parametrize("algo", ["trpo", "pc-pg"])
 def test_the_trust_region_is_one_for_each_dimension_of_actions(algo):
     """As in sb3-contrib, whose KL is a mean over them; ours is the sum."""
-    planners = [build(resolve(task, algo))[1].planner for task in ("pendulum", "point-umaze")]
-    assert [planner.actions.size for planner in planners] == [1, 2]
-    assert [planner.kl_bound for planner in planners] == [0.01, 0.02]
-    assert [planner.damping for planner in planners] == [0.1, 0.2]
+    for task in ("pendulum", "point-umaze"):
+        planner = build(resolve(task, algo))[1].planner
+        assert planner.per_dimension
+        assert (planner.kl_bound, planner.damping) == (0.01, 0.1)
 
 
-@pytest.mark.parametrize("task", MUJOCO_TASKS)
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_step_per_dimension_is_one_of_a_larger_region(size):
+    actor = GaussianHead.of(jr.key(0), 1, size, sizes=(8,))
+    x, u, weight = (jr.normal(jr.key(i), shape) for i, shape in enumerate([(40, 1), (40, size), (40,)], 1))
+    each = TRPO(kl_bound=0.01, damping=0.1, per_dimension=True)
+    whole = TRPO(kl_bound=0.01 * size, damping=0.1 * size)
+    (ours, kl, gain), (theirs, *others) = (
+        eqx.filter_jit(planner.natural_step)(actor, x, u, weight) for planner in (each, whole)
+    )
+    assert 0.005 * size < float(kl) <= 0.015 * size
+    np.testing.assert_allclose([kl, gain], others, rtol=1e-4)
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("task", [name for name, task in TASKS.items() if task.kind == "robot"])
 def test_robots_have_presets(task):
     for algo in ("trpo", "sac", "pc-pg"):
         assert resolve(task, algo).num_iterations >= 10
@@ -260,25 +284,25 @@ def test_robots_have_presets(task):
 @pytest.mark.parametrize(
     ("algo", "setting", "remedy"),
     [
-        ("trpo", "model.sizes=8", "no model to set"),
-        ("trpo", "model.name=neural", "for none"),
-        ("sac", "bonus_scale=1", "no bonus"),
-        ("sac", "features.name=fourier", "no bonus"),
-        ("sac", "features.dim=10", "no bonus"),
-        ("trpo", "reward_free=true", "pcmlp or pcmlp-mppi or rnd or pc-pg"),
-        ("sac", "reward_free=true", "pcmlp or pcmlp-mppi or rnd or pc-pg"),
-        ("trpo", "rounds=2", "Algorithm 2"),
-        ("trpo", "draws=iid", "Algorithm 1"),
-        ("trpo", "planner.streams=3", "no streams"),
-        ("trpo", "planner.name=sac", "real-trpo"),
-        ("trpo", "replay_size=1000", "leave it out"),
+        ("trpo", "model.sizes=8", "trpo has no such setting .it is one of pcmlp, .* leave it out"),
+        ("trpo", "model.name=neural", "trpo has no such setting .it is one of pcmlp, .* leave it out"),
+        ("sac", "bonus_scale=1", "sac has no such setting .it is one of pcmlp, .* leave it out"),
+        ("sac", "features.name=fourier", "sac has no such setting .it is one of pcmlp, .* leave it out"),
+        ("sac", "features.dim=10", "sac has no such setting .it is one of pcmlp-mppi.; leave it out"),
+        ("trpo", "reward_free=true", "one of pcmlp, pcmlp-mppi, rnd, random, pc-pg.; leave it out"),
+        ("sac", "reward_free=true", "one of pcmlp, pcmlp-mppi, rnd, random, pc-pg.; leave it out"),
+        ("trpo", "rounds=2", "trpo has no such setting .it is one of pcmlp, .* leave it out"),
+        ("trpo", "draws=iid", "one of pcmlp-linear, pcmlp-knr.; leave it out"),
+        ("trpo", "planner.streams=3", "learns from real steps and imagines none; leave it out"),
+        ("trpo", "planner.name=sac", "trpo takes trpo"),
+        ("trpo", "replay_size=1000", "forgets its steps after an update; leave it out"),
         ("trpo", "planner.value_epochs=0", "1 or more"),
         ("trpo", "samples_per_policy=10", "less than one episode"),
         ("sac", "replay_size=10", "200"),
-        ("sac", "replay_size=none", "200"),
-        ("sac", "planner.updates_per_step=0", "above 0"),
+        ("sac", "replay_size=none", "not a whole number; give one"),
+        ("sac", "updates_per_step=0", "above 0"),
         ("sac", "planner.batch=0", "1 or more"),
-        ("sac", "preset=dense", "pcmlp"),
+        ("sac", "preset=dense", "sac has none for pendulum; leave it out"),
     ],
 )
 def test_bad_settings(algo, setting, remedy):
@@ -288,12 +312,10 @@ def test_bad_settings(algo, setting, remedy):
 
 
 def test_bad_inputs(tmp_path):
-    planner = SAC(STATES, ACTIONS)
     with pytest.raises(ConfigError, match="replay_size=0"):
-        ModelFree(PROBE, planner, 1, 10)
-    with pytest.raises(ConfigError, match="num_iterations=0"):
-        ModelFree(PROBE, planner, 0, 10, 10)
+        ModelFree(SAC(), replay_size=0)
+    finite = Problem(JaxWorld(dataclasses.replace(PROBE.mdp, states=Finite(3))))
     with pytest.raises(ConfigError, match="vectors"):
-        ModelFree(eqx.tree_at(lambda w: w.states, PROBE, Finite(3)), planner, 1, 10, 10)
+        ModelFree(SAC()).bind(finite)
     with pytest.raises(ConfigError, match="no certificate"):
         train(resolve("pendulum", "sac"), tmp_path / "run", stop_when_certified=1.0)

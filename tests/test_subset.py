@@ -1,23 +1,29 @@
-"""Features of chosen coordinates: blind to the others, and otherwise those that are drawn for the chosen ones alone."""
+"""Features of some coordinates of the state: they ignore the others, and are those drawn for the chosen ones alone."""
 
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from spaces_only import spaces_only
 
-from pcmlp.bonus import elliptical_bonus, second_moment
+from pcmlp.algorithms.deep import Deep
+from pcmlp.bonus import CappedBonus, Elliptical, second_moment
 from pcmlp.cli import main
-from pcmlp.features import DrawChosen, DrawFourier, DrawRandomNetwork, chosen_box
+from pcmlp.features import Fourier, RandomNetwork, check_draw
+from pcmlp.parts import NAMES
+from pcmlp.replay import Transitions
 from pcmlp.runs.folder import read_metrics
-from pcmlp.types import Box, ConfigError, Transitions
+from pcmlp.settings import ConfigError, overlay
+from pcmlp.spaces import Box
 
 # Two coordinates have bounds, in the place of the first and third; two have none.
-STATES = Box(jnp.array([-1.0, -jnp.inf, 0.0, -jnp.inf]), jnp.array([1.0, jnp.inf, 4.0, jnp.inf]))
+STATES = Box((-1.0, -jnp.inf, 0.0, -jnp.inf), (1.0, jnp.inf, 4.0, jnp.inf))
 ACTIONS = Box.of(1.0, 1)
-DRAWS = {
-    "random-network": lambda states: DrawRandomNetwork.of(states, ACTIONS, sizes=(32, 32)),
-    "fourier": lambda states: DrawFourier.of(states, ACTIONS, dim=20, bandwidth=1.0),
+MDP = spaces_only(STATES, ACTIONS)
+MAPS = {
+    "random-network": lambda dims: RandomNetwork(sizes=(32, 32), action_weight=1.0, dims=dims),
+    "fourier": lambda dims: Fourier(dim=20, bandwidth=1.0, dims=dims),
 }
 
 
@@ -31,13 +37,14 @@ def samples(n=200):
 DATA = samples()
 
 
-@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("name", MAPS)
 @pytest.mark.parametrize("dims", [(0, 2), (2, 0), (1,), (3, 0)])
 def test_phi_is_that_of_the_chosen_coordinates(name, dims):
-    phi = DrawChosen(DRAWS[name](chosen_box(STATES, dims)), dims)(jr.key(0), DATA)
+    phi = MAPS[name](dims).draw(jr.key(0), MDP, DATA)
     part = jnp.array(dims)
     alone = eqx.tree_at(lambda d: (d.state, d.next_state), DATA, (DATA.state[:, part], DATA.next_state[:, part]))
-    psi = DRAWS[name](Box(STATES.low[part], STATES.high[part]))(jr.key(0), alone)
+    smaller = spaces_only(Box(STATES.low[part], STATES.high[part]), ACTIONS)
+    psi = MAPS[name](None).draw(jr.key(0), smaller, alone)
     for state, action in zip(DATA.state[:5], DATA.action[:5], strict=True):
         np.testing.assert_array_equal(phi(state, action), psi(state[part], action))
         elsewhere = jnp.where(jnp.isin(jnp.arange(4), part), state, state + 100.0)
@@ -47,28 +54,39 @@ def test_phi_is_that_of_the_chosen_coordinates(name, dims):
         assert not np.allclose(phi(state, -action), phi(state, action))
 
 
-@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("name", MAPS)
 def test_units_are_the_boxes_where_the_chosen_coordinates_have_some(name):
     """All four have not, so that without a choice the units are those of the samples."""
-    assert DRAWS[name](chosen_box(STATES, (0, 2))).bounded
-    assert not DRAWS[name](chosen_box(STATES, (0, 1))).bounded
-    assert not DRAWS[name](STATES).bounded
+    twice = eqx.tree_at(lambda d: d.state, DATA, 2.0 * DATA.state)
+    for dims, bounded in (((0, 2), True), ((0, 1), False), (None, False)):
+        one, other = (MAPS[name](dims).draw(jr.key(0), MDP, data) for data in (DATA, twice))
+        assert bool(eqx.tree_equal(one, other)) == bounded
 
 
 def test_the_bonus_is_for_new_places_and_not_for_what_is_not_looked_at():
-    phi = DrawChosen(DRAWS["random-network"](chosen_box(STATES, (0, 2))), (0, 2))(jr.key(0), DATA)
+    phi = MAPS["random-network"]((0, 2)).draw(jr.key(0), MDP, DATA)
     covariance = second_moment(phi, DATA) + 1e-3 * jnp.eye(32)
-    bonus = elliptical_bonus(phi, covariance, 1.0, 100)
+    bonus = CappedBonus(Elliptical().init(jr.key(0), phi, covariance), 1.0, 100.0)
     here, action = DATA.state[0], DATA.action[0]
     known = float(bonus(here, action))
     assert float(bonus(here.at[jnp.array([1, 3])].set(1e3), action)) == known
     assert float(bonus(here.at[0].set(1.0).at[2].set(4.0), action)) > 2 * known
 
 
-@pytest.mark.parametrize(("dims", "why"), [((0, 4), "no coordinate 4"), ((-1,), "no coordinate -1"), ((), "of no")])
-def test_coordinates_that_are_not_there(dims, why):
-    with pytest.raises(ConfigError, match=rf"^features.dims=.*{why}.*; give some of 0 to 3, or none for all$"):
-        chosen_box(STATES, dims)
+@pytest.mark.parametrize("text", ["0,4", "2,2"])
+@pytest.mark.parametrize("name", MAPS)
+def test_coordinates_that_are_not_there_or_there_twice(name, text):
+    remedy = "give coordinates of the state, 0 to 3, each once, or none"
+    with pytest.raises(ConfigError, match=rf"^features.dims={text}: {remedy}$"):
+        check_draw(MAPS[name](tuple(map(int, text.split(",")))), MDP)
+
+
+@pytest.mark.parametrize("text", ["-1", ""])
+def test_coordinates_that_no_state_has(text):
+    with pytest.raises(
+        ConfigError, match=rf"^features.dims={text}: give at least one number, each 0 or more, or none$"
+    ):
+        overlay(Deep(), {"features.dims": text}, NAMES)
 
 
 @pytest.mark.slow
