@@ -101,7 +101,7 @@ def optimum(mdp: MDP) -> float:
 
 
 def cart_bound(mdp: MDP) -> float:
-    """Return an upper bound of J* on `knr-lds`: the sum over steps of the probability that full throttle is close enough.
+    """Return an upper bound of J* on `knr-lds`: the expected number of steps at which full throttle is close enough.
 
     Position is (effect of the actions) + (effect of the noise), and the second does not depend on the policy. Along the
     way to the goal the first is at most that of full throttle, so a cart that is in the circle at step t has

@@ -51,7 +51,7 @@ def jobs() -> list[Job]:
 
 
 def optimum(scale: Scale) -> Rows:
-    """Return the return of planning in the true dynamics: with the runs' own planner, and with four times the particles.
+    """Measure planning in the true dynamics: with the runs' own planner, and with four times its particles.
 
     Neither is the optimum over all policies, which nobody knows; the better of them is the best planner tried.
     """

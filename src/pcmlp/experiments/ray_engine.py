@@ -1,8 +1,8 @@
 """Run the jobs of an experiment on the machines of a Ray cluster, one task for each job.
 
 A task is a process of its own that calls `run_job`, so its result is that of a local run. If its node or process dies,
-the task is started again elsewhere and goes on from its checkpoint. Only storage is shared: `runs` and `results` must be
-the same folders on every machine, which is checked before anything begins.
+the task is started again elsewhere and goes on from its checkpoint. Only storage is shared: `runs` and `results` must
+be the same folders on every machine, which is checked before anything begins.
 """
 
 import contextlib

@@ -175,8 +175,8 @@ ABLATION = Experiment(
 )
 
 # vanishing (section 7.5, figure 5)
-# paper: mountain-car / here: acrobot and the maze as well. The runs are those of `sparse`, 30 iterations of 1,000 steps,
-# and beside them those whose covariance stays at its ridge, so that their bonus cannot vanish.
+# paper: mountain-car / here: acrobot and the maze as well. The runs are those of `sparse`, 30 iterations of 1,000
+# steps, and beside them those whose covariance stays at its ridge, so that their bonus cannot vanish.
 
 
 def vanishing_jobs() -> list[Job]:
