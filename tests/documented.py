@@ -3,8 +3,9 @@
 Above a block of `sh`, `console` or `python` stands a comment that says how (CONTRIBUTING.md explains it to writers):
 
     <!-- docs-test: run -->             runs as it is written
-    <!-- docs-test: small -->           runs with `SMALL` settings, a few steps and two seeds
+    <!-- docs-test: small -->           runs with tiny settings, two iterations and two seeds
     <!-- docs-test: small, slow -->     the same among the slow tests; so is `run, slow`
+    <!-- docs-test: file -->            is a file for the blocks after it: Python that begins with `# NAME.py`
     <!-- docs-test: read: WHY -->       is not run: commands are parsed and configurations resolved, Python is compiled
 
 Only `pcmlp` and Python run. Of other programs it is checked that what they are given is there. A `console` block has
@@ -13,7 +14,6 @@ commands after `$ ` and what they print. A Python block that begins with `# NAME
 
 import dataclasses
 import importlib.util
-import json
 import re
 import shlex
 import tomllib
@@ -23,9 +23,10 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 
 from pcmlp import cli
-from pcmlp.arguments import Eval, Plan, Train
+from pcmlp.commands.runs import Eval, Plan, Train
+from pcmlp.parts import NAMES, methods_for
 from pcmlp.runs import config as configuration
-from pcmlp.runs.presets import default_algorithm
+from pcmlp.settings import overlay
 from pcmlp.tasks import TASKS
 
 ROOT = Path(__file__).parent.parent
@@ -36,42 +37,9 @@ PAGES = [
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
 ]
 TESTED = ("sh", "console", "python")
-LABEL = re.compile(r"<!-- docs-test: ((?:run|small)(?:, slow)?|read: \S.*?) -->\s*")
+LABEL = re.compile(r"<!-- docs-test: ((?:run|small)(?:, slow)?|file|read: \S.*?) -->\s*")
 COMMAND = re.compile(r"\s*(\$|pcmlp|python3?|pip|make|\.venv/bin/\w+) ")
 ELSEWHERE = ("ray", "tensorboard", "venv")  # programs of others whose arguments are theirs to check
-SMALL = {
-    "task.horizon": "10",
-    "samples_per_policy": "10",
-    "eval_episodes": "2",
-    "rounds": "1",
-    "replay_size": "50",
-    "num_starts": "16",
-    "rnd_steps": "2",
-    "updates": "1",
-    "batch_steps": "20",
-    "features.sizes": "16,16",
-    "features.dim": "8",
-    "model.sizes": "16,16",
-    "model.members": "2",
-    "model.elites": "1",
-    "model.steps": "2",
-    "model.batch": "16",
-    "planner.updates": "1",
-    "planner.streams": "8",
-    "planner.length": "10",
-    "planner.batch": "16",
-    "planner.sizes": "16,16",
-    "planner.policy_sizes": "8",
-    "planner.value_sizes": "8",
-    "planner.value_batch": "20",
-    "planner.num_plans": "8",
-    "planner.plan_length": "5",
-    "planner.elites": "2",
-    "planner.iterations": "1",
-    "planner.particles": "2",
-    "planner.warmup": "1",
-    "planner.restarts": "1",
-}
 
 
 @dataclass(frozen=True)
@@ -166,7 +134,8 @@ def new_folder(words: list[str]) -> str | None:
     command = cli.parse(words[1:]) if words[0] == "pcmlp" else None
     if not isinstance(command, Train) or command.resume:
         return None
-    algo = command.algo or default_algorithm(command.task) if command.task in TASKS else command.algo or "pcmlp"
+    kind = TASKS[command.task].kind if command.task in TASKS else "small"
+    algo = command.algo or next(iter(methods_for(command.task, kind)))
     return str(command.out or f"{command.task}-{algo}")
 
 
@@ -188,37 +157,30 @@ def _without(words: list[str], flag: str) -> list[str]:
 
 
 def use_small_settings(monkeypatch) -> None:
-    """Every configuration that is resolved from here on is small; as it was asked for, it has to be valid too."""
+    """Make every configuration from here on small; as it was asked for, it has to be valid too."""
     from pcmlp import agent
 
-    for_task, for_environment = configuration.resolve, configuration.resolve_gymnasium
+    original = configuration.configure
 
-    def small_task(task, algo=None, seeds=(0, 1, 2, 3), steps=None, settings=()):
-        asked = for_task(task, algo, seeds, steps, settings)
-        made = for_task(task, algo, seeds[:2], steps or asked.steps, small(asked, settings))
+    def small(task, task_name, algo, seeds, steps, given):
+        asked = original(task, task_name, algo, seeds, steps, given)
+        tiny = configuration.split_settings(configuration.tiny_overrides(asked))
+        shorter = overlay(task, tiny, NAMES, "task.")
+        made = original(shorter, task_name, algo, seeds[:2], steps or asked.steps, {**given, **_settings(tiny)})
         return dataclasses.replace(made, steps=min(made.steps, 2 * int(made.steps_per_iteration)))
 
-    def small_environment(name, horizon, algo, seed, steps, settings=()):
-        asked = for_environment(name, horizon, algo, seed, steps, settings)
-        fitting = {"samples_per_policy": str(horizon), "replay_size": str(2 * horizon)}
-        made = [item for item in small(asked, settings, fitting) if not item.startswith("task.")]
-        return for_environment(name, horizon, algo, seed, steps, made)
+    def small_environment(task, task_name, algo, seeds, steps, given):
+        """An environment has its own horizon, and learns until it is told to stop."""
+        asked = original(task, task_name, algo, seeds, steps, given)
+        tiny = configuration.split_settings(configuration.tiny_overrides(asked))
+        fitting = {"samples_per_policy": str(task.horizon), "replay_size": str(2 * task.horizon)}
+        fitting = {key: value for key, value in fitting.items() if key in tiny}
+        return original(task, task_name, algo, seeds, steps, {**given, **_settings(tiny), **fitting})
 
-    for module in (configuration, agent):
-        monkeypatch.setattr(module, "resolve", small_task)
-        monkeypatch.setattr(module, "resolve_gymnasium", small_environment)
-
-
-def small(config, settings, fitting=None) -> list[str]:
-    """`settings`, and of a configuration all that `SMALL` makes smaller."""
-    whole = configuration.settings_in(json.loads(configuration.to_json(config)))
-    has = dict(item.split("=", 1) for item in whole)
-    given = dict(item.split("=", 1) for item in settings)
-    chosen = {key: value for key, value in {**SMALL, **(fitting or {})}.items() if key in has}
-    smaller = {key: value for key, value in chosen.items() if has[key] != "none" and size(has[key]) > size(value)}
-    return [f"{key}={value}" for key, value in (given | smaller).items()]
+    monkeypatch.setattr(configuration, "configure", small)
+    monkeypatch.setattr(agent, "configure", small_environment)
 
 
-def size(value: str) -> float:
-    """Of a number, or of the layers of a net."""
-    return sum(float(part) for part in value.split(","))
+def _settings(tiny: dict[str, str]) -> dict[str, str]:
+    """The settings of a method, without those of its task."""
+    return {key: value for key, value in tiny.items() if not key.startswith("task.")}

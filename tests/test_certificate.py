@@ -16,7 +16,7 @@ from rich.console import Console
 from pcmlp import finite, theory
 from pcmlp.algorithms.certificate import exact_values, promised
 from pcmlp.cli import main
-from pcmlp.experiments.certificate import Gap, cart_bound, gaps, job, jobs, optimum, make_row
+from pcmlp.experiments.certificate import Gap, cart_bound, gaps, job, jobs, make_row, optimum
 from pcmlp.features import feature_dim
 from pcmlp.planners import CEM, FinitePolicy
 from pcmlp.replay import Replay

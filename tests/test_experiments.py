@@ -1,4 +1,4 @@
-"""What the experiments are made of: what their tables say, places held out, the demo."""
+"""The experiments: their runs and tables, held-out places, the demo."""
 
 import itertools
 
@@ -6,16 +6,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pcmlp.experiments import ablation, controlled, demo, dense, held_out, sparse, vanishing, wall_clock
+from pcmlp.experiments import controlled, demo, held_out, section7, wall_clock
 from pcmlp.experiments.experiment import Done
 from pcmlp.experiments.scales import FULL
 from pcmlp.experiments.tables import slope, solved_row, write_table
 from pcmlp.runs.config import to_json
 from pcmlp.runs.folder import RunFolder
+from pcmlp.settings import ConfigError
 from pcmlp.tasks import TASKS
 from pcmlp.tasks.mujoco.ant_umaze import ant_umaze_map
 from pcmlp.tasks.point_umaze import maze_map
-from pcmlp.types import ConfigError
 
 SOLVED = {"seed": 0, "env_steps": 3000, "final_return": 93.0, "final_success": 1.0, "env_steps_to_success": 400}
 NEVER = {**SOLVED, "seed": 1, "final_return": -1.0, "final_success": 0.0, "env_steps_to_success": None}
@@ -30,36 +30,36 @@ def test_slope_of_a_power_law():
 
 
 def test_rows_of_runs_with_a_goal():
-    row = solved_row(sparse.job("mountain-car", "pcmlp"), {"seeds": [SOLVED, NEVER]})
+    row = solved_row(section7.sparse_job("mountain-car", "pcmlp"), {"seeds": [SOLVED, NEVER]})
     assert (row["task"], row["run"], row["solved"]) == ("mountain-car", "pcmlp", "1 of 2")
     assert (row["median_steps"], row["most_steps"], row["final_return"]) == ("", "", 46.0)  # one took for ever
-    most = solved_row(sparse.job("mountain-car", "pcmlp"), {"seeds": [SOLVED, SOLVED, NEVER]})
+    most = solved_row(section7.sparse_job("mountain-car", "pcmlp"), {"seeds": [SOLVED, SOLVED, NEVER]})
     assert (most["median_steps"], most["most_steps"]) == (400, "")
-    assert solved_row(sparse.job("acrobot", "no-bonus"), {"seeds": [NEVER]})["median_steps"] == ""
+    assert solved_row(section7.sparse_job("acrobot", "no-bonus"), {"seeds": [NEVER]})["median_steps"] == ""
 
 
 def test_sparse_has_every_algorithm_and_its_controls_differ_in_one_setting():
-    jobs = {job.name: job for job in sparse.jobs()}
-    assert {job.algo for job in jobs.values()} == {*wall_clock.algorithms_for("mountain-car")} - {"pcmlp-mppi"}
-    for task in sparse.TASKS:
+    jobs = {job.name: job for job in section7.sparse_jobs()}
+    assert {job.algo for job in jobs.values()} == {*wall_clock.methods()} - {"pcmlp-mppi"}
+    for task in section7.SPARSE_TASKS:
         ours = set(jobs[f"{task}/pcmlp"].settings)
         assert set(jobs[f"{task}/no-bonus"].settings) - ours == {"bonus_scale=0"}
         assert set(jobs[f"{task}/covariance-off"].settings) - ours == {"covariance=off"}
 
 
 def test_the_dense_table_has_what_was_published():
-    first = [job.name for job in dense.jobs()][:4]
+    first = [job.name for job in section7.dense_jobs()][:4]
     assert first == [f"{task}/pcmlp" for task in ("half-cheetah", "slim-humanoid-et", "hopper-et", "walker2d-et")]
     summary = {"seeds": [{"final_return": x, "env_steps": 9} for x in (1.0, 3.0)], **MACHINE}
-    row = dense.row_of(dense.job("ant/pcmlp"), summary)
+    row = section7.dense_row(section7.dense_job("ant"), summary)
     assert (row["final_return"], row["std"], row["worst_return"], row["best_return"]) == (2.0, 1.0, 1.0, 3.0)
     assert row["paper"] == 1583.1
     assert row["paper"] < row["best_of_benchmark"]
-    assert dense.row_of(dense.job("gym:Pusher-v5/pcmlp"), summary)["paper"] == ""
+    assert section7.dense_row(section7.dense_job("gym:Pusher-v5"), summary)["paper"] == ""
 
 
 def test_the_ablation_says_which_bonus_a_run_had():
-    rows = [ablation.row_of(job, {"seeds": [SOLVED, NEVER]}) for job in ablation.jobs()]
+    rows = [section7.ablation_row(job, {"seeds": [SOLVED, NEVER]}) for job in section7.ablation_jobs()]
     of_the_car = [(row["bonus_scale"], row["covariance"]) for row in rows if row["task"] == "mountain-car"]
     assert of_the_car == [(0.0, "on"), (0.05, "on"), (1.0, "on"), (5.0, "on"), (5.0, "off")]
     assert [row["bonus_scale"] for row in rows if row["run"] == "pcmlp"] == [0.01]
@@ -77,10 +77,10 @@ def written_run(path, job, columns):
 
 
 def test_vanishing_tells_how_far_the_bonus_fell(tmp_path):
-    job = vanishing.jobs()[0]
+    job = section7.vanishing_jobs()[0]
     columns = {"env_steps": [0, 1000, 2000, 3000], "bonus_mean": [None, 2.0, 4.0, 0.5], "wall_s": [0.0, 1.0, 2.0, 3.0]}
     written_run(tmp_path / job.where, job, columns)
-    tables = dict(vanishing.tables(Done((job,), FULL, tmp_path, tmp_path)))
+    tables = dict(section7.vanishing_tables(Done((job,), FULL, tmp_path, tmp_path)))
     assert [row["bonus_mean"] for row in tables["bonus"]] == [2.0, 4.0, 0.5]
     assert [row["iteration"] for row in tables["bonus"]] == [1, 2, 3]
     assert (tables["vanishing"][0]["peak"], tables["vanishing"][0]["last"]) == (4.0, 0.5)
@@ -121,7 +121,7 @@ def test_the_demo_compares_and_writes_a_page(tmp_path, monkeypatch, capsys):
         folder, held = RunFolder.create(out, to_json(config))
         held.close()
         for n in (0, 1):
-            success = float(n * (config.bonus_scale > 0))
+            success = float(n * (config.algorithm.bonus_scale > 0))
             scores = {"eval_return_mean": 90 * success, "eval_return_std": 0.0, "eval_success": success, "wall_s": 1.0}
             folder.append([{"iteration": n, "seed": s, "env_steps": 200 * n, **scores} for s in config.seeds])
         return {"status": "finished"}
@@ -154,22 +154,22 @@ def test_held_out_places_are_apart_on_free_ground_and_out_of_the_goal():
         assert (np.linalg.norm(places - start, axis=1) > radius + 0.1).all()  # nobody starts there
         assert sum(y > ground.high[1] * 2 / 3 for _, y in places) >= (len(places) + 2) // 3  # behind the detour
     assert len(held_out.PLACES["point-umaze"].middles) == 10
-    there = held_out.aim(TASKS["point-umaze"]().build(), "point-umaze", held_out.Trial("corner"))
+    there = held_out.choose_objective(TASKS["point-umaze"]().build(), "point-umaze", held_out.Trial("corner"))
     row = jnp.zeros(2), jnp.zeros(2)
     for x, found in ((2.7, 1.0), (2.7 - 0.24, 1.0), (2.7 - 0.26, 0.0)):
         assert float(there.reward(*row, jnp.array([x, 0.3]))) == found
         assert bool(there.terminal(*row, jnp.array([x, 0.3]))) == bool(found)
-    (own,) = held_out.asked("acrobot")
-    assert held_out.aim(TASKS["acrobot"]().build(), "acrobot", own).reward is None
+    (own,) = held_out.trials("acrobot")
+    assert held_out.choose_objective(TASKS["acrobot"]().build(), "acrobot", own).reward is None
 
 
 def test_a_place_by_the_way_pays_for_the_way_around_and_ends_in_walls():
     """An ant's states are 29 numbers, the first two of which are where it is."""
     task = TASKS["ant-umaze"]().build()
-    trials = held_out.asked("ant-umaze")
+    trials = held_out.trials("ant-umaze")
     ways = [("there", "ahead"), *[("the way", planned) for planned in ("ahead", "search", "guide")]]
     assert trials == [("far end", *way) for way in ways]
-    reward, ends, there = held_out.aim(task, "ant-umaze", trials[2])
+    reward, ends, there = held_out.choose_objective(task, "ant-umaze", trials[2])
 
     def of(function, before, after):
         state, next_state = (jnp.zeros(29).at[:2].set(jnp.array(place)) for place in (before, after))
@@ -195,7 +195,7 @@ def test_a_place_by_the_way_pays_for_the_way_around_and_ends_in_walls():
 def test_held_out_rows_are_shares_of_places(tmp_path, monkeypatch):
     for job in held_out.jobs():
         config = job.config()
-        assert config.reward_free
+        assert config.algorithm.reward_free
         assert config.steps == {"point-umaze": 20_000, "ant-umaze": 200_000}.get(job.task, 3_000)
     job = held_out.jobs()[0]
     folder, held = RunFolder.create(tmp_path / job.where, "{}")
@@ -204,14 +204,14 @@ def test_held_out_rows_are_shares_of_places(tmp_path, monkeypatch):
     folder.append([{**scores, "seed": seed, "coverage": share} for seed, share in ((0, 0.9), (1, 1.0))])
     scored = (("a", 0, 1.0), ("b", 0, 0.5), ("a", 1, 1.0))
     rows = [{"place": p, "paid": "there", "planned": "ahead", "seed": s, "success": x} for p, s, x in scored]
-    row = held_out.row_of(job, folder.path, rows)
+    row = held_out.make_row(job, folder.path, rows)
     assert (row["coverage"], row["least_coverage"], row["reached"], row["least_reached"]) == (0.95, 0.9, 0.875, 0.75)
     assert row["reached_by_the_way"] == ""
     way = {"place": "a", "paid": "the way", "planned": "ahead", "seed": 0, "success": 0.25}
-    row = held_out.row_of(job, folder.path, [*rows, way, {**way, "planned": "search", "success": 0.75}])
+    row = held_out.make_row(job, folder.path, [*rows, way, {**way, "planned": "search", "success": 0.75}])
     assert (row["reached"], row["reached_by_the_way"], row["reached_by_search"]) == (0.875, 0.25, 0.75)
     assert row["reached_by_guide"] == ""
-    assert held_out.row_of(job, folder.path, [])["reached"] == ""
+    assert held_out.make_row(job, folder.path, [])["reached"] == ""
     done = Done((job,), FULL, tmp_path, tmp_path)
     assert held_out.places_of(job, done) == []  # nothing is left of its model
     write_table(folder.path / "places.csv", rows)
@@ -234,6 +234,6 @@ def test_settings_side_by_side_are_what_they_are_alone(tiny_trpo):
     of_lane = [row for row in both if row["lane"] == "bonus_scale=1"]
     for row, other in zip(alone, of_lane, strict=True):
         assert row["return"] == pytest.approx(other["return"], abs=1e-3)
-    for varied, line in (("num_starts=8,16", "of numbers only"), ("model.rate", "give KEY=VALUE,VALUE")):
+    for varied, line in (("num_starts=8,16", "only numbers can vary"), ("model.rate", "give KEY=VALUE,VALUE")):
         with pytest.raises(ConfigError, match=line):
             controlled.compare("mountain-car", (100,), varied=[varied], **given)

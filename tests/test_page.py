@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from written_runs import Page, write_experiment, write_run
 
-from pcmlp.experiments import sparse
 from pcmlp.experiments.experiment import describe
 from pcmlp.experiments.scales import FULL, SMOKE
+from pcmlp.experiments.section7 import SPARSE
 from pcmlp.report import reading, style
 from pcmlp.report.charts import charts_of, group_data, map_data, shares_data
 from pcmlp.report.page import compose, report
@@ -18,7 +18,7 @@ from pcmlp.report.reading import find_runs, load, read_runs
 from pcmlp.report.sections import arrange, scores_of
 from pcmlp.report.tables import runs_table
 from pcmlp.report.words import headline
-from pcmlp.types import ConfigError
+from pcmlp.settings import ConfigError
 
 
 def data_of(file):
@@ -107,7 +107,7 @@ def test_experiments_are_sections_and_other_folders_are_not(tmp_path):
     for name in ("sparse/somewhere/pcmlp", "sparse/somewhere/random", "dense/gym-X-v1/pcmlp"):
         write_run(tmp_path / name, 1, task="gym:X-v1" if "gym" in name else "somewhere")
     (tmp_path / "sparse/table.csv").write_text("who,steps\nus,1234567\n")
-    describe(sparse.EXPERIMENT, FULL, tmp_path / "sparse")
+    describe(SPARSE, FULL, tmp_path / "sparse")
     sections = arrange(read_runs([tmp_path]))
     assert [(section.title, section.labels) for section in sections] == [
         ("Sparse rewards", ["pcmlp", "random"]),
@@ -117,7 +117,7 @@ def test_experiments_are_sections_and_other_folders_are_not(tmp_path):
     assert "pcmlp paper sparse" in page.words
     assert "--scale" not in page.words
     assert "1,234,567" in page.words
-    describe(sparse.EXPERIMENT, SMOKE, tmp_path / "sparse")
+    describe(SPARSE, SMOKE, tmp_path / "sparse")
     small = Page(report([tmp_path]).read_text())
     assert "pcmlp paper sparse --scale smoke Scale smoke" in small.words
     assert "These numbers are not results." in small.words

@@ -7,15 +7,14 @@ import jax
 import pytest
 
 from pcmlp.cli import main
-from pcmlp.experiments import experiment, job, paper, sparse
-from pcmlp.experiments.catalogue import EXPERIMENTS
-from pcmlp.experiments.engines import local
+from pcmlp.experiments import experiment, job, paper
 from pcmlp.experiments.experiment import Experiment, per_run
-from pcmlp.experiments.job import Job, check_result, is_finished, run_job
+from pcmlp.experiments.job import Job, check_result, is_finished, run_job, run_local
+from pcmlp.experiments.paper import EXPERIMENTS
 from pcmlp.experiments.scales import FULL, QUICK, SCALES, SMOKE
+from pcmlp.experiments.section7 import sparse_job
 from pcmlp.experiments.tables import solved_row
-from pcmlp.runs.meaning import check_meant
-from pcmlp.types import ConfigError
+from pcmlp.settings import ConfigError
 
 TINY = ("task.horizon=2", "task.actions=2", "eval_episodes=2")
 LOCK = Job("locks", "combination-lock", "tiny", "pcmlp-linear", 8, TINY, (0,))
@@ -48,7 +47,7 @@ def test_a_finished_job_is_kept_and_not_run_again(places):
     runs, results, trained, _ = places
     assert run_job(LOCK, runs, results) == runs / LOCK.where
     assert {file.name for file in (results / LOCK.where).iterdir()} == set(job.KEPT)
-    local([LOCK], runs, results)
+    run_local([LOCK], runs, results)
     assert run_job(LOCK, runs / "elsewhere", results) == results / LOCK.where  # all that is left of it
     (results / LOCK.where / "summary.json").unlink()  # cut off while it was copied
     assert not is_finished(LOCK.config(), results / LOCK.where)
@@ -59,7 +58,7 @@ def test_a_finished_job_is_kept_and_not_run_again(places):
 
 def test_a_job_of_other_settings_is_left_alone(places):
     runs, results, trained, _ = places
-    local([LOCK], runs, results)
+    run_local([LOCK], runs, results)
     other = Job(LOCK.experiment, LOCK.task, LOCK.label, LOCK.algo, 8, (*TINY, "ridge=0.5"), (0,))
     with pytest.raises(ConfigError, match=r"tiny: holds another run; remove it.*ridge: 0.01 -> 0.5") as refused:
         run_job(other, runs, results / "elsewhere")
@@ -72,7 +71,7 @@ def test_a_job_of_other_settings_is_left_alone(places):
 
 def test_a_folder_of_another_run_does_not_matter_where_the_result_is_finished(places):
     runs, results, trained, _ = places
-    local([LOCK], runs, results)
+    run_local([LOCK], runs, results)
     (runs / LOCK.where / "config.json").write_text("{}")
     experiment.check([LOCK], runs, results)
     (results / LOCK.where / "summary.json").unlink()
@@ -84,7 +83,7 @@ def test_a_stop_is_passed_on_and_nothing_is_kept_of_it(places):
     runs, results, trained, status = places
     status[0] = "stopped"
     with pytest.raises(KeyboardInterrupt):
-        local([LOCK, LOCK], runs, results)
+        run_local([LOCK, LOCK], runs, results)
     assert len(trained) == 1
     assert not results.exists()
 
@@ -93,7 +92,7 @@ def test_the_command_of_a_job_makes_the_same_configuration(monkeypatch, tmp_path
     """Whoever types it gets that run."""
     asked = []
     monkeypatch.setattr("pcmlp.runs.train.train", lambda config, out, **_: asked.append(config) or {})
-    for one in (LOCK, sparse.job("mountain-car", "no-bonus")):
+    for one in (LOCK, sparse_job("mountain-car", "no-bonus")):
         with pytest.raises(KeyError):  # there is no summary to show
             main([*one.command.split()[1:], "--out", str(tmp_path)])
         assert asked.pop() == one.config()
@@ -106,20 +105,19 @@ def test_every_job_resolves_at_every_scale_and_says_what_it_is_for(name):
     jobs = made.jobs()
     assert len({one.where for one in jobs}) == len(jobs)
     for one in jobs:
-        full = FULL.of(one)
+        full = FULL.apply(one)
         assert full == one
         assert one.experiment in EXPERIMENTS
         config = one.config()
-        check_meant(config, one.settings)
         for scale in (QUICK, SMOKE):
-            smaller = scale.of(one)
-            scaled = smaller.config()
-            check_meant(scaled, smaller.settings)  # whoever types the command gets that run
+            smaller = scale.apply(one)
+            scaled = smaller.config()  # raises if a setting means nothing to the method
             assert smaller.where == one.where
             assert scaled.num_iterations >= 1
             assert len(scaled.seeds) == min(2, len(one.seeds))
             assert (scaled.task_name, scaled.algo) == (config.task_name, config.algo)
-            assert (scaled.bonus_scale, scaled.covariance) == (config.bonus_scale, config.covariance)
+            for name in ("bonus_scale", "covariance", "reward_free"):
+                assert getattr(scaled.algorithm, name, None) == getattr(config.algorithm, name, None)
             assert smaller.steps <= one.steps
     assert any(SMOKE.has(one) for one in jobs)
 
@@ -167,11 +165,11 @@ def test_other_machines_get_every_run_at_once_but_those_that_are_timed(places, m
 
     def cluster(jobs, runs, results):
         sent.append(list(jobs))
-        local(jobs, runs, results)
+        run_local(jobs, runs, results)
 
     monkeypatch.setattr(paper, "EXPERIMENTS", {"locks": TINY_EXPERIMENT, "timed": alone})
     monkeypatch.setattr(paper, "report", lambda folders, out: out)
-    monkeypatch.setattr(paper, "engine_of", lambda name, address: cluster)
+    monkeypatch.setattr(paper, "find_engine", lambda name, address: cluster)
     paper.paper(["timed", "locks"], scale="full", engine="ray")
     assert sent == [[LOCK]]
     assert len(trained) == 2
@@ -196,7 +194,7 @@ def test_what_is_timed_is_begun_anew_and_compiled_anew(places, monkeypatch):
 
 def test_a_scale_makes_nothing_larger():
     few = Job("wall_clock", "mountain-car", "trpo", "trpo", 6_000, ("eval_episodes=1",), (0,))
-    assert QUICK.of(few).config().eval_episodes == SMOKE.of(few).config().eval_episodes == 1
+    assert QUICK.apply(few).config().eval_episodes == SMOKE.apply(few).config().eval_episodes == 1
 
 
 @pytest.mark.bad_input
@@ -230,20 +228,20 @@ def test_a_measured_table_is_made_once(places, monkeypatch):
         experiment.conduct(lemma, [], FULL, runs, results)
 
 
-def test_the_module_runs_what_is_named(places, capsys):
-    runs, results, trained, _ = places
-    experiment.main(TINY_EXPERIMENT, ["combination-lock/tiny", "--seeds", "4", "5"])
+def test_only_the_runs_that_are_named_are_made(places, monkeypatch, capsys):
+    _, results, trained, _ = places
+    monkeypatch.setattr(paper, "EXPERIMENTS", {"locks": TINY_EXPERIMENT})
+    monkeypatch.setattr(paper, "report", lambda folders, out: out / "report.html")
+    assert main(["paper", "locks", "--only", "combination-lock/tiny", "--seeds", "4", "5"]) == 0
     assert json.loads((trained[0] / "config.json").read_text())["seeds"] == [4, 5]
     assert (results / "locks/locks.csv").exists()
-    with pytest.raises(SystemExit) as ended:
-        experiment.main(TINY_EXPERIMENT, ["combination-lock/tyni"])
-    assert ended.value.code == 2
+    assert main(["paper", "locks", "--only", "combination-lock/tyni"]) == 2
     assert "the nearest is combination-lock/tiny" in capsys.readouterr().err
 
 
 def broken_results(results, what):
     """Committed results that are not what they should be."""
-    one = FULL.of(sparse.job("mountain-car", "trpo"))
+    one = FULL.apply(sparse_job("mountain-car", "trpo"))
     folder = results / one.where
     folder.mkdir(parents=True)
     config = job.to_json(one.config())
@@ -261,7 +259,7 @@ def broken_results(results, what):
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ({"config.json": '{"task": 3}'}, "its config.json is none of a run"),
+        ({"config.json": '{"task": 3}'}, "its config.json is not that of a run"),
         ({"config.json": '{"task"'}, "config.json: half-written or edited; remove"),
         ({"summary.json": "[]"}, "summary.json: half-written or edited; remove"),
         ({"metrics.csv": "iteration,seed\n0,1234\n0"}, "metrics.csv: half-written or edited; remove"),
@@ -281,7 +279,7 @@ def test_results_that_are_not_whole_are_refused_before_anything_runs(places, wha
 
 def test_results_of_another_version_say_which_and_what_to_do(places, capsys):
     _, results, trained, _ = places
-    config = json.loads(job.to_json(sparse.job("mountain-car", "trpo").config()))
+    config = json.loads(job.to_json(sparse_job("mountain-car", "trpo").config()))
     config["planner"]["discount"] = 0.5
     config["of_tomorrow"] = 1
     broken_results(results, {"config.json": json.dumps(config)})

@@ -14,10 +14,10 @@ from pcmlp.cli import main
 from pcmlp.imagine import imagine, pay_nothing, restrict
 from pcmlp.models import Neural, Probabilistic
 from pcmlp.models.known import KnownTransition
-from pcmlp.planners import CEM
+from pcmlp.planners import CEM, UniformPolicy
 from pcmlp.planners.shooting import ensemble_size, plan_returns, with_member
 from pcmlp.replay import Replay, Transitions
-from pcmlp.runs.config import build, resolve
+from pcmlp.runs.config import build, resolve, tiny_overrides
 from pcmlp.runs.evaluate import Evaluator
 from pcmlp.runs.folder import RunFolder, read_metrics
 from pcmlp.runs.lock import Lock
@@ -28,7 +28,7 @@ from pcmlp.tasks import TASKS
 from pcmlp.tasks.mujoco.robot import RobotTask
 from pcmlp.tasks.mujoco.simulator import Simulator
 from pcmlp.tasks.mujoco.transition import SimulatedTransition
-from pcmlp.types import MDP, never
+from pcmlp.types import MDP, RunStopped, never
 from pcmlp.world import JaxWorld
 
 ROBOTS = {name: task.robot for name, task in TASKS.items() if issubclass(task, RobotTask)}
@@ -150,8 +150,24 @@ def test_nothing_is_searched_for_before_anything_is_planned(monkeypatch):
         np.testing.assert_allclose(x, y, rtol=1e-6)
     planned = eqx.tree_at(lambda policy: policy.untrained, policies, jnp.zeros(2, bool))
     assert planned.resolve() is planned
-    for name in ("pets", "lc3"):
-        assert build(resolve("cart-pole", name))[1].planner.random_first
+
+
+@pytest.mark.parametrize("name", ["pets", "lc3"])
+def test_the_first_samples_are_of_uniform_play(name, monkeypatch):
+    config = resolve("cart-pole", name)
+    assert config.algorithm.planner.random_first
+    problem, algo = build(resolve("cart-pole", name, settings=tiny_overrides(config)))
+    keys, played = jr.split(jr.key(0), 2), []
+
+    def collect(world, keys, policies, n):
+        played.append(policies)
+        raise RunStopped
+
+    monkeypatch.setattr(JaxWorld, "collect", collect)
+    learner = algo.start(keys, problem.world.mdp, 1)
+    with pytest.raises(RunStopped):
+        algo.iterate(keys, problem.world, learner, 1)
+    assert isinstance(played[0], UniformPolicy)
 
 
 @pytest.mark.parametrize("name", ROBOTS)

@@ -262,7 +262,7 @@ def test_code_is_imported_only_where_it_is_trusted_and_the_same(run, tmp_path, c
     assert "aims.py:right: out names code" in one_line(capsys)
     (tmp_path / "aims.py").write_text(FILE + "\n# other code")
     assert main(["eval", "out", "--trust-code"]) == 2
-    assert "not the code of this plan any more" in one_line(capsys)
+    assert "aims.py: not the code of out any more" in one_line(capsys)
     (tmp_path / "aims.py").unlink()
     assert main(["eval", "out", "--trust-code"]) == 2
     assert "there is no file aims.py" in one_line(capsys)
@@ -345,7 +345,7 @@ def test_a_run_that_has_no_model_says_which_have_one(tmp_path, capsys):
         (folder / "config.json").write_text(to_json(config))
         assert main(["plan", str(folder)]) == 2
         assert f"of {algo}, which has no model" in (said := one_line(capsys))
-        assert "give a run of pcmlp or pcmlp-mppi" in said
+        assert "give a run of Deep PC-MLP or of a rival that learns a model, such as pcmlp or mbpo" in said
     assert main(["plan", str(tmp_path / "nothing")]) == 2
     assert "not a run folder" in one_line(capsys)
 
@@ -358,14 +358,15 @@ def test_a_run_without_a_checkpoint_has_no_model_yet(run, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_places_are_tried_by_the_way_as_well_and_each_but_once(run, tmp_path, monkeypatch):
-    """A table of before, which has nothing of ways, is gone on with."""
+    """Trials that the table has already are not made again."""
     places = held_out.Places(0.25, 2, {"corner": (2.7, 0.3)}, by_the_way=True)
     monkeypatch.setitem(held_out.PLACES, "point-umaze", places)
     job = next(job for job in held_out.jobs() if job.name == "point-umaze/pcmlp")
     result = tmp_path / job.where
     result.mkdir(parents=True)
+    trial = {"place": "corner", "paid": "there", "planned": "ahead"}
     measured = {"return_mean": 0.5, "return_std": 0.5, "success": 0.5, "imagined_return": 0.1}
-    write_table(result / "places.csv", [{"place": "corner", "seed": seed, **measured} for seed in SEEDS])
+    write_table(result / "places.csv", [{**trial, "seed": seed, **measured} for seed in SEEDS])
     done = Done((job,), dataclasses.replace(SMOKE, most={**SMOKE.most, "trials": 2, "places": 4}), tmp_path, tmp_path)
     monkeypatch.setattr(Done, "run", lambda *_: run)
     rows = held_out.places_of(job, done)

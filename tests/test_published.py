@@ -7,9 +7,9 @@ import pytest
 from written_runs import Page, returning, write_run
 
 from pcmlp.cli import main
-from pcmlp.experiments import dense
 from pcmlp.experiments.experiment import describe
 from pcmlp.experiments.scales import FULL
+from pcmlp.experiments.section7 import DENSE
 from pcmlp.published import DIFFERING, best_published, dense_table
 from pcmlp.report.charts import profile_data
 from pcmlp.report.page import compose
@@ -86,7 +86,7 @@ def test_scores_are_of_finished_runs_with_a_goal_or_published_returns(tmp_path):
 
 def test_figures_for_papers(tmp_path, capsys):
     run = write_run(tmp_path / "dense/pendulum/pcmlp", 2, task="pendulum", goal=False)
-    describe(dense.EXPERIMENT, FULL, tmp_path / "dense")
+    describe(DENSE, FULL, tmp_path / "dense")
     assert main(["report", str(run), "--figures"]) == 0
     folder = run / "figures"
     names = {path.name for path in folder.iterdir()}

@@ -20,14 +20,15 @@ from same_run import assert_same_run, equal_but_for_times
 
 from pcmlp.cli import main
 from pcmlp.experiments import ray_engine, ray_task
-from pcmlp.experiments.catalogue import EXPERIMENTS
 from pcmlp.experiments.job import KEPT, Job
+from pcmlp.experiments.paper import EXPERIMENTS
 from pcmlp.experiments.scales import SCALES
 from pcmlp.runs import checkpoint
 from pcmlp.runs.folder import read_metrics, read_summary
 from pcmlp.runs.lock import InUse, Lock
 from pcmlp.runs.train import train
-from pcmlp.types import ConfigError, RunStopped
+from pcmlp.settings import ConfigError
+from pcmlp.types import RunStopped
 
 SMALL = ("task.horizon=2", "task.actions=2", "eval_episodes=2")
 LOCK = ("task.horizon=3", "task.actions=2")
@@ -64,14 +65,14 @@ class TestBadInput:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             begun = time.monotonic()
             with pytest.raises(ConfigError, match="no Ray cluster answers in 3 s") as refused:
-                ray_engine.engine(f"127.0.0.1:{silent.getsockname()[1]}")
+                ray_engine.connect(f"127.0.0.1:{silent.getsockname()[1]}")
         assert time.monotonic() - begun < 10
         assert "\n" not in str(refused.value)
 
     def test_ray_is_not_installed(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "ray", None)
         with pytest.raises(ConfigError, match=r"Ray is not installed; pip install 'pcmlp\[ray\]'"):
-            ray_engine.engine(None)
+            ray_engine.connect(None)
 
 
 def test_a_task_takes_a_gpu_where_there_is_one_and_else_some_cores():
@@ -79,19 +80,19 @@ def test_a_task_takes_a_gpu_where_there_is_one_and_else_some_cores():
         return {"Resources": {"GPU": gpus, "CPU": cores} if gpus else {"CPU": cores}}
 
     cpus, one, gpus, head = node(0, 32), node(0, 1), node(4, 16), {"Resources": {}}
-    assert ray_engine.resources_of_a_task([cpus, head]) == {"num_gpus": 0, "num_cpus": 2}
-    assert ray_engine.resources_of_a_task([one]) == {"num_gpus": 0, "num_cpus": 1}
-    on_gpus = ray_engine.resources_of_a_task([cpus, gpus])
+    assert ray_engine.choose_resources([cpus, head]) == {"num_gpus": 0, "num_cpus": 2}
+    assert ray_engine.choose_resources([one]) == {"num_gpus": 0, "num_cpus": 1}
+    on_gpus = ray_engine.choose_resources([cpus, gpus])
     assert on_gpus == {"num_gpus": 1, "num_cpus": 1}
     assert [ray_engine.fits(place, on_gpus) for place in (cpus, gpus, head)] == [False, True, False]
     with pytest.raises(ConfigError, match="no node with a GPU or a core"):
-        ray_engine.resources_of_a_task([head])
+        ray_engine.choose_resources([head])
 
 
 def test_what_a_task_asks_for_some_node_has_all_of():
     """A GPU's node may offer no core, and the core of another is no use to it."""
     gpu, cores = {"Resources": {"GPU": 1}}, {"Resources": {"CPU": 8}}
-    resources = ray_engine.resources_of_a_task([gpu, cores])
+    resources = ray_engine.choose_resources([gpu, cores])
     assert [ray_engine.fits(node, resources) for node in (gpu, cores)] == [True, False]
 
 
@@ -100,15 +101,15 @@ def test_a_cluster_of_this_machine_that_does_not_start(monkeypatch):
     monkeypatch.setattr(ray_engine, "_HOST", "import time; time.sleep(60)")
     monkeypatch.setattr(ray_engine, "_START_S", 0.5)
     begun = time.monotonic()
-    with pytest.raises(ConfigError, match="no cluster starts on this machine"), ray_engine.cluster_of_this_machine():
+    with pytest.raises(ConfigError, match="no cluster starts on this machine"), ray_engine.local_cluster():
         pass
     assert time.monotonic() - begun < 30
 
 
 def test_only_machines_that_were_nodes_and_died_are_lost():
     nodes = [("one", True), ("two", False), ("three", False), ("three", True)]  # one node of two, or one come back
-    told = [{"NodeManagerHostname": host, "Alive": alive} for host, alive in nodes]
-    assert ray_task.lost_hosts(told) == {"two"}
+    known = [{"NodeManagerHostname": host, "Alive": alive} for host, alive in nodes]
+    assert ray_task.lost_hosts(known) == {"two"}
 
 
 class Ray:
@@ -136,7 +137,7 @@ class TestSweep:
         return ray_engine.Sweep(ray, [job("one")], {"num_gpus": 0, "num_cpus": 2})
 
     @pytest.mark.fault("no node is left that can take a run of a sweep", "a line says so, once, and the runs wait")
-    def test_runs_that_no_node_can_take_are_told_of(self, capsys):
+    def test_runs_that_no_node_can_take_are_reported(self, capsys):
         ray = Ray(RuntimeError(), nodes=([2], [1], [], [2, 1], [1], [1]))
         board = types.SimpleNamespace(take=types.SimpleNamespace(remote=lambda: "board"))
         with pytest.raises(RuntimeError):
@@ -154,7 +155,7 @@ class TestSweep:
             sweep = self.sweep(Ray(error))
             sweep.end(0, "task")
             with pytest.raises(kind, match=said):
-                raise sweep.wrong[0]
+                raise sweep.errors[0]
 
 
 def test_a_folder_that_is_not_shared_is_found(tmp_path, monkeypatch):
@@ -254,11 +255,10 @@ def kill_in_the_middle(node, jobs, runs, killed):
 LOCAL = """if True:
     import json, sys
     from pathlib import Path
-    from pcmlp.experiments.engines import local
-    from pcmlp.experiments.job import Job
+    from pcmlp.experiments.job import Job, run_local
     from pcmlp.runs.cache import prepare
     prepare()
-    local([Job(**fields) for fields in json.loads(sys.argv[1])], Path("local/runs"), Path("local/results"))
+    run_local([Job(**fields) for fields in json.loads(sys.argv[1])], Path("local/runs"), Path("local/results"))
 """
 
 
@@ -275,7 +275,7 @@ def test_a_node_dies_in_a_sweep_of_8_runs(two_nodes, tmp_path, tiny_trpo, capsys
     killer = threading.Thread(target=kill_in_the_middle, args=(node, jobs, tmp_path / "runs", killed), daemon=True)
     killer.start()
     begun = time.monotonic()
-    ray_engine.engine(address)(jobs, tmp_path / "runs", tmp_path / "results")
+    ray_engine.connect(address)(jobs, tmp_path / "runs", tmp_path / "results")
     seconds = time.monotonic() - begun
     said = capsys.readouterr().out
     asked, saved = killed[0]
@@ -304,7 +304,7 @@ def test_a_run_that_is_in_use_is_tried_again(two_nodes, tmp_path, monkeypatch):
 
     monkeypatch.setattr(ray_engine, "say", listen)
     with Lock(run) as held:
-        ray_engine.engine(two_nodes[0])([asked], tmp_path / "runs", tmp_path / "results")
+        ray_engine.connect(two_nodes[0])([asked], tmp_path / "runs", tmp_path / "results")
     assert sum("begun on" in line for line in said) > 1
     assert said[-1].startswith("1 finished; ")
 
@@ -313,11 +313,11 @@ SWEEP = """if True:
     import sys
     from pathlib import Path
     from pcmlp.experiments.job import Job
-    from pcmlp.experiments.ray_engine import engine
+    from pcmlp.experiments.ray_engine import connect
     settings = ("task.horizon=3", "task.actions=2")
     jobs = [Job("test", "combination-lock", f"lock-{i}", "pcmlp-linear", 30_000, settings, (i,)) for i in range(99)]
     try:
-        engine(None)(jobs, Path("runs"), Path("results"))
+        connect(None)(jobs, Path("runs"), Path("results"))
     except KeyboardInterrupt:
         sys.exit(130)
 """

@@ -106,7 +106,7 @@ def phase_seconds(algo: Deep, keys: Key[Array, " seeds"], stage: Stage, seconds:
     """Time each phase alone and multiply by how often a round has it. Together they need not be a round: one program of
     all of them saves what lies between."""
     key, stage, algo, real = keys[0], take(stage, 0), as_inputs(algo), mountain_car().mdp
-    planner, policy, bonus = algo.planner, stage.policy, CappedBonus(stage.bonus, algo.bonus_scale, real.horizon)
+    planner, policy, bonus = algo.planner, stage.policy, CappedBonus(stage.bonus, algo.bonus_scale, float(real.horizon))
     assert isinstance(planner, TRPO)
     assert isinstance(policy, ActorCritic)
     mdp = stage.imagined(algo, real, False)

@@ -233,7 +233,11 @@ def _show_changed(part: Part, group: str) -> str:
 
 def tiny_overrides(config: RunConfig) -> list[str]:
     """Return the settings that make a run like this one take milliseconds, as `--set` takes them."""
-    tiny = {f"task.{key}": value for key, value in tiny_settings(config.task).items()} | tiny_settings(config.algorithm)
+    task, tiny = tiny_settings(config.task), tiny_settings(config.algorithm)
+    episode = task.get("horizon", config.task.horizon)
+    for key in {"samples_per_policy", "replay_size"} & set(tiny):
+        tiny[key] = max(tiny[key], episode)
+    tiny |= {f"task.{key}": value for key, value in task.items()}
     used = {
         key: value
         for key, value in tiny.items()

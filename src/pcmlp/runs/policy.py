@@ -1,5 +1,6 @@
 """The deployed policy of each seed on disk: those of a run, or those planned for another reward (`runs/plan.py`)."""
 
+import dataclasses
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,6 +56,8 @@ def load_run(run: Path, *, trust_code: bool = False) -> SavedRun:
     problem, algorithm = build(config)
     if aim is not None:
         problem = with_objective(problem, functions, aim.success_return)
+        assert isinstance(algorithm, Deep)
+        algorithm = dataclasses.replace(algorithm, reward_free=False)  # as `plan` had it, whatever the run explored for
     keys = jax.vmap(jax.random.key)(jnp.arange(len(config.seeds)))
     mdp = problem.world.mdp
 
