@@ -94,7 +94,9 @@ def test_a_task_with_no_map_has_no_coverage(tmp_path):
     folder, held = RunFolder.create(tmp_path / "run", "{}")
     held.close()
     folder.append([{"iteration": 0, "seed": 0, "env_steps": 0, "eval_return_mean": 0.0}])
-    with pytest.raises(ConfigError, match="has no coverage, because its task has no map; choose a run of point-umaze or ant-umaze") as refused:
+    with pytest.raises(
+        ConfigError, match="has no coverage, because its task has no map; choose a run of point-umaze or ant-umaze"
+    ) as refused:
         read_coverage(tmp_path / "run")
     assert "\n" not in str(refused.value)
     nowhere = Entered(build_problem(resolve("mountain-car").task).map, 2)

@@ -7,7 +7,7 @@ import numpy as np
 
 from pcmlp.experiments.experiment import Done, Experiment, Tables, per_run
 from pcmlp.experiments.job import Job
-from pcmlp.experiments.section7 import ACROBOT, CAR, CHEETAH, MAZE, NO_BONUS, NO_COVER
+from pcmlp.experiments.section7 import ACROBOT, CAR, CHEETAH, CLIPPED, MAZE, NO_BONUS, NO_COVER
 from pcmlp.experiments.tables import Row, machine_columns, return_row, slope, solved_row, steps_to_success
 from pcmlp.tasks import CombinationLock
 
@@ -63,7 +63,7 @@ _MEDIUM_SEARCH = (  # as many plans as mbrl-lib, one particle for each network, 
     "eval_episodes=1",
 )
 # a search that only clips to the bounds, with short fits and networks that are too sure of what they have not seen
-_CLIPPED = ("model.steps=1000", "model.decay=1e-4", "planner.truncated=false", "planner.smoothing=0")
+_CLIPPED = ("model.steps=1000", "model.decay=1e-4", *CLIPPED)
 _PLAIN = ("planner.normed=false", "bounded=false")  # critics and imagined states as in the paper of MBPO
 _PENDULUM, _HOPPER = "gym:InvertedPendulum-v5", "hopper-et"
 

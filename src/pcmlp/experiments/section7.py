@@ -26,6 +26,11 @@ SPARSE_TASKS = (CAR, ACROBOT, MAZE)
 _FIVE = "samples_per_policy=1000"
 _FEW = "eval_episodes=5"
 _OURS = (_FIVE, "rounds=4")
+_SMALL_SEARCH = (
+    *("samples_per_policy=2000", "planner.num_plans=200", "planner.elites=20", "planner.particles=5"),
+    _FEW,
+)
+CLIPPED = ("planner.truncated=false", "planner.smoothing=0")  # a search whose plans are only clipped to the bounds
 _SPARSE_RUNS: dict[str, tuple[str, tuple[str, ...]]] = {  # label -> method, settings
     "pcmlp": ("pcmlp", _OURS),
     "no-bonus": ("pcmlp", (*_OURS, NO_BONUS)),
@@ -34,10 +39,8 @@ _SPARSE_RUNS: dict[str, tuple[str, tuple[str, ...]]] = {  # label -> method, set
     "slbo": ("slbo", (_FIVE, "rounds=5")),
     "mbpo": ("mbpo", (_FIVE, "rounds=5")),
     "mbpo-one-episode": ("mbpo", ()),  # its preset: its entropy is not yet trained away before the next episode
-    "pets": (
-        "pets",
-        ("samples_per_policy=2000", "planner.num_plans=200", "planner.elites=20", "planner.particles=5", _FEW),
-    ),
+    "pets": ("pets", _SMALL_SEARCH),
+    "pets-clipped": ("pets", (*_SMALL_SEARCH, *CLIPPED)),
     "lc3": ("lc3", ("samples_per_policy=3000", _FEW)),
     "pc-pg": ("pc-pg", ()),
     "trpo": ("trpo", ()),
