@@ -97,7 +97,8 @@ class Run:
         """The name of the policy whose return is `eval_return_mean`."""
         if self.deploys:
             return "deploying policy"
-        return "best policy of the cover" if "best_index" in self.metrics else "policy"
+        is_cover = "draws" in self.config  # a setting of Algorithm 1 alone
+        return "best policy of the cover" if is_cover else "policy"
 
     @property
     def certificate(self) -> dict[str, Any]:
