@@ -25,6 +25,7 @@ from rich.progress import track
 
 from pcmlp.algorithms import METHODS
 from pcmlp.algorithms.deep import Deep, DeepLearner
+from pcmlp.parts import find_method
 from pcmlp.runs.arrays import Damaged, load_facts_and_arrays, restore_tree, save_tree
 from pcmlp.runs.callbacks import Callback, listening, notify
 from pcmlp.runs.config import RunConfig, build, configure, resolve, settings_of_record, split_settings, to_json
@@ -244,7 +245,7 @@ def _of_world(world: GymnasiumWorld, algo: str, seed: int, settings: Settings) -
     if task_keys := [key for key in given if key.startswith("task.")]:
         key = task_keys[0]
         raise ConfigError(f"{key}={given[key]}: {name} is no task of ours; give it beside the env")
-    if algo in METHODS and not isinstance(METHODS[algo].algorithm, Deep):
+    if not isinstance(find_method(algo).algorithm, Deep):
         agents = " or ".join(name for name, method in METHODS.items() if isinstance(method.algorithm, Deep))
         raise ConfigError(f"algo={algo}: not for an agent; give {agents}")
     return configure(GymnasiumTask(id=name, horizon=horizon), f"{PREFIX}{name}", algo, (seed,), _ENDLESS, given)
