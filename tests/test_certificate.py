@@ -281,8 +281,8 @@ def test_a_run_ends_at_the_first_iteration_that_is_certified(lock, tmp_path):
     # resumed, it is finished; cut off after its last iteration, it ends there
     before = (tmp_path / "run/metrics.csv").read_bytes()
     _, said = ran(config_of(LOCK), tmp_path / "run", resume=True, stop_when_certified=threshold)
-    assert "finished already" in said
-    assert "finished already" in ran(config_of(LOCK), tmp_path / "run", resume=True)[1]
+    assert "already finished" in said
+    assert "already finished" in ran(config_of(LOCK), tmp_path / "run", resume=True)[1]
     shutil.copytree(tmp_path / "run", tmp_path / "cut")
     (tmp_path / "cut/summary.json").unlink()
     summary, _ = ran(config_of(LOCK), tmp_path / "cut", resume=True, stop_when_certified=threshold)
@@ -333,7 +333,7 @@ def test_random_play_has_no_certificate(tmp_path):
     assert "certificate" not in read_metrics(tmp_path / "run")
     assert "certificate" not in summary
     with pytest.raises(
-        ConfigError, match="stop_when_certified=1: there is no certificate, random play promises nothing"
+        ConfigError, match="stop_when_certified=1: the run has no certificate: random play promises nothing"
     ):
         train(config, tmp_path / "other", stop_when_certified=1.0)
 

@@ -108,7 +108,7 @@ def test_a_run_that_was_cut_off_goes_on_bit_for_bit(places, cut):
         log.write(log_path(cut / "episodes").read_bytes()[:100])
     with (cut / "metrics.csv").open("a") as metrics:
         metrics.write("18,0,54,0.5")
-    assert "going on after iteration 17" in run(lock(), cut, resume=True)
+    assert "continuing after iteration 17" in run(lock(), cut, resume=True)
     assert_same_run(places / "whole", cut)
     assert read_summary(cut)["status"] == "finished"
 
@@ -117,7 +117,7 @@ def test_iterations_after_the_checkpoint_are_done_again(places, tmp_path):
     again = shutil.copytree(places / "whole", tmp_path / "again")
     (again / "summary.json").unlink()
     (again / "checkpoint" / "000020.safetensors").unlink()
-    assert "going on after iteration 19" in run(lock(), again, resume=True)
+    assert "continuing after iteration 19" in run(lock(), again, resume=True)
     assert_same_run(places / "whole", again)
 
 
@@ -131,7 +131,7 @@ def test_without_a_checkpoint_a_run_starts_afresh(places, cut, tmp_path):
 
 def test_a_finished_run_is_left_alone(places):
     before = contents(places / "whole")
-    assert "finished already" in run(lock(), places / "whole", resume=True)
+    assert "already finished" in run(lock(), places / "whole", resume=True)
     assert contents(places / "whole") == before
 
 
@@ -178,7 +178,7 @@ def test_a_damaged_checkpoint_is_refused(cut):
     file.mkdir()
     refused(lock(), cut, f"000017.safetensors: cannot be read .Is a directory.; {offered}")
     file.rmdir()
-    assert "going on after iteration 16" in run(lock(), cut, resume=True)
+    assert "continuing after iteration 16" in run(lock(), cut, resume=True)
 
 
 def rewrite(file, text, *, hashed=True):
@@ -199,7 +199,7 @@ def test_damaged_facts_are_refused(cut):
     for text, hashed, match in (
         (json.dumps(facts)[:40], True, "truncated or edited"),
         (json.dumps({**facts, "evaluated_episodes": 1}), False, "truncated or edited"),
-        (json.dumps({**facts, "format": 5}), True, "of format 5, this pcmlp reads 4; use the version that wrote it"),
+        (json.dumps({**facts, "format": 5}), True, "has format 5, this pcmlp reads 4; use the version that wrote it"),
         (json.dumps({**facts, "iteration": 16}), True, "renamed or edited"),
         (json.dumps({**facts, "files": ["../elsewhere"]}), True, "edited"),
         (json.dumps({"format": 4}), True, "edited"),
@@ -221,7 +221,7 @@ def test_a_checkpoint_of_an_older_format_is_refused(cut, older):
     shutil.rmtree(cut / "checkpoint")
     (cut / "checkpoint" / older).parent.mkdir(parents=True)
     (cut / "checkpoint" / older).write_text("{}")
-    refused(lock(), cut, "of an older format, this pcmlp reads 4; use the version that wrote it")
+    refused(lock(), cut, "has an older format, this pcmlp reads 4; use the version that wrote it")
 
 
 @pytest.mark.parametrize("file", ["checkpoint/000017.safetensors", "episodes/log"])
@@ -229,7 +229,7 @@ def test_a_checkpoint_of_an_older_format_is_refused(cut, older):
 def test_links_are_refused(cut, tmp_path, file):
     (cut / file).rename(tmp_path / "elsewhere")
     (cut / file).symlink_to(tmp_path / "elsewhere")
-    refused(lock(), cut, "is a link, or lies behind one")
+    refused(lock(), cut, "is a link, or behind one")
 
 
 @pytest.mark.fault(
@@ -238,7 +238,7 @@ def test_links_are_refused(cut, tmp_path, file):
 def test_a_checkpoint_that_was_cut_off_is_swept(places, cut):
     partial = cut / "checkpoint" / "000018.safetensors.new"
     partial.write_bytes(b"half of it")
-    assert "going on after iteration 17" in run(lock(), cut, resume=True)
+    assert "continuing after iteration 17" in run(lock(), cut, resume=True)
     assert not partial.exists()
     assert_same_run(places / "whole", cut)
 
@@ -253,7 +253,7 @@ def test_one_process_for_a_folder(cut):
         run(lock(), cut, resume=True)
     assert "\n" not in str(error.value)
     assert contents(cut).keys() == before.keys()
-    assert "going on after iteration 17" in run(lock(), cut, resume=True)  # nobody holds it now, whatever it says
+    assert "continuing after iteration 17" in run(lock(), cut, resume=True)  # nobody holds it now, whatever it says
 
 
 @pytest.mark.fault(
@@ -274,7 +274,7 @@ def test_a_full_disk_loses_nothing(cut, monkeypatch):
         run(lock(), cut, resume=True)
     assert read_summary(cut)["status"] == "failed"
     monkeypatch.undo()
-    assert "going on after iteration 18" in run(lock(), cut, resume=True)
+    assert "continuing after iteration 18" in run(lock(), cut, resume=True)
 
 
 @pytest.mark.fault("a checkpoint of another task, configuration or shape", "refused by name")
@@ -282,7 +282,7 @@ def test_a_checkpoint_of_another_run_is_refused(cut):
     other = Count(UniformPolicy(Finite(2)), jnp.zeros(2, int), jr.key(0))
     folder, facts = cut / "checkpoint", checkpoint.read(cut / "checkpoint", 17)
     for change, match in (
-        ({"task": "low-rank"}, "of low-rank by pcmlp-linear, not of combination-lock"),
+        ({"task": "low-rank"}, "is for low-rank, pcmlp-linear, not combination-lock"),
         ({"config_sha256": "0"}, "another configuration of combination-lock"),
     ):
         (folder / "000017.safetensors").unlink()
@@ -332,7 +332,7 @@ def test_other_versions_are_said(cut):
     assert facts["versions"]["jax"] != "0.0.1"
     facts["versions"]["jax"] = "0.0.1"
     rewrite(file, json.dumps(facts))
-    assert "not bit for bit as it was (jax: 0.0.1 -> " in run(lock(), cut, resume=True)
+    assert "may differ in the last bits from an uninterrupted run (jax: 0.0.1 -> " in run(lock(), cut, resume=True)
 
 
 class Count(Learner):
@@ -375,8 +375,8 @@ def counting(monkeypatch):
 def test_more_steps_are_welcome_where_nothing_is_sized_by_them(counting, tmp_path):
     out = tmp_path / "run"
     run(lock(steps=6), out)
-    assert "finished already" in run(lock(steps=6), out, resume=True)
-    assert "going on after iteration 2" in run(lock(steps=12), out, resume=True)
+    assert "already finished" in run(lock(steps=6), out, resume=True)
+    assert "continuing after iteration 2" in run(lock(steps=12), out, resume=True)
     assert read_metrics(out)["env_steps"][::2] == [0.0, 1.0, 3.0, 6.0, 10.0]
     assert read_summary(out)["iterations"] == 4
     refused(lock(steps=6), out, "steps: 12 -> 6")

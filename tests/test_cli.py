@@ -93,9 +93,9 @@ def test_a_run_is_interrupted_resumed_and_finished(tmp_path, monkeypatch, capsys
     assert main([*TRAIN, *SETTINGS, "--out", "run", "--set", "ridge=2", "--resume"]) == 2
     assert "ridge: 0.01 -> 2.0" in capsys.readouterr().err
     assert main([*TRAIN, *SETTINGS, "--out", "run", "--resume"]) == 0
-    assert "going on after iteration 18" in capsys.readouterr().out
+    assert "continuing after iteration 18" in capsys.readouterr().out
     assert main([*TRAIN, *SETTINGS, "--out", "run", "--resume"]) == 0
-    assert "finished already" in capsys.readouterr().out
+    assert "already finished" in capsys.readouterr().out
     assert read_metrics(tmp_path / "run")["iteration"][::2] == list(range(21))
 
 
@@ -138,7 +138,7 @@ def test_training_goes_on_where_tensorboard_cannot_write(tmp_path, monkeypatch, 
     name = {"opened": "tensorboardX.SummaryWriter", "written": "tensorboardX.SummaryWriter.add_scalar"}[when]
     monkeypatch.setattr(name, full)
     assert main([*TRAIN, *SETTINGS, "--out", "run", "--tensorboard"]) == 0
-    assert capsys.readouterr().out.count("going on without; metrics.csv has it all") >= 1
+    assert capsys.readouterr().out.count("continuing without; metrics.csv has it all") >= 1
 
 
 @pytest.mark.fault("pictures cannot be drawn", "the run is on disk, the line says how to draw them later")
@@ -218,8 +218,8 @@ BAD_INPUT = [
     ("train combination-lock --stop-when-certified -1", "stop_when_certified=-1"),
     ("train combination-lock --stop-when-certified nan", "stop_when_certified=nan"),
     ("train combination-lock --stop-when-certified soon", "stop_when_certified=soon"),
-    ("train combination-lock --algo random --stop-when-certified 0.1", "there is no certificate"),
-    ("train point-umaze --reward-free --stop-when-certified 0.1", "there is no certificate"),
+    ("train combination-lock --algo random --stop-when-certified 0.1", "the run has no certificate"),
+    ("train point-umaze --reward-free --stop-when-certified 0.1", "the run has no certificate"),
     ("train knr-lds --set features.name=polynomial features.scale=5", "features.scale=5"),
     ("train knr-lds --set features.name=fourier features.dim=7", "features.dim=7"),
     ("train low-rank --set task.upsilon={upsilon}/ones.npy", "ones.npy"),
@@ -267,7 +267,7 @@ BAD_INPUT = [
     ("paper sparce", "the nearest is sparse"),
     ("paper all --scale huge", "scale=huge"),
     ("paper sparse --only mountain-car/pcmpl", "the nearest is mountain-car/pcmlp"),
-    ("paper sparse --seeds", "no seed, no run"),
+    ("paper sparse --seeds", "there is no seed"),
     ("paper sparse --seeds one", "seeds=one"),
     ("paper sparse --engine spark", "engine=spark"),
     ("paper sparse --address 10.0.0.1:6379", "give --engine ray as well"),

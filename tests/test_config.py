@@ -344,7 +344,7 @@ def test_an_algorithm_on_the_wrong_task_says_which_works():
 def test_a_setting_is_given_once_and_with_a_value():
     with pytest.raises(ConfigError, match="twice"):
         resolve(LOCK, settings=("ridge=1", "ridge=2"))
-    with pytest.raises(ConfigError, match="--set ridge: no key=value"):
+    with pytest.raises(ConfigError, match="--set ridge: not of the form key=value"):
         resolve(LOCK, settings=("ridge",))
 
 
@@ -378,36 +378,36 @@ def test_mbpo_is_steadied_in_simulators_and_plain_in_our_own_tasks():
 @pytest.mark.parametrize(
     ("algo", "settings", "said"),
     [
-        ("slbo", "ridge=0.1", "ridge=0.1: means nothing to slbo here: it plans for the reward alone, without a bonus"),
+        ("slbo", "ridge=0.1", "ridge=0.1: has no effect with slbo: it plans for the reward alone, without a bonus"),
         (
             "slbo",
             "rounds=3 features.sizes=16",
-            "features.sizes=16: means nothing to slbo here: it plans for the reward",
+            "features.sizes=16: has no effect with slbo: it plans for the reward",
         ),
-        ("pets", "covariance=off", "covariance=off: means nothing to pets here"),
-        ("pets", "keeps_better=true", "keeps_better=true: means nothing to pets here: it searches for each action"),
-        ("pets-gt", "features.dim=4", "features.dim=4: means nothing to pets-gt here"),
-        ("mbpo", "ridge=1", "ridge=1: means nothing to mbpo here"),
+        ("pets", "covariance=off", "covariance=off: has no effect with pets"),
+        ("pets", "keeps_better=true", "keeps_better=true: has no effect with pets: it searches for each action"),
+        ("pets-gt", "features.dim=4", "features.dim=4: has no effect with pets-gt"),
+        ("mbpo", "ridge=1", "ridge=1: has no effect with mbpo"),
         (
             "mbpo",
             "margin=1",
-            "margin=1: means nothing to mbpo here: imagined states have no bounds unless bounded=true",
+            "margin=1: has no effect with mbpo: imagined states have no bounds unless bounded=true",
         ),
-        ("mbpo", "reward_free=true", "reward_free=true: means nothing to mbpo here"),
-        ("lc3", "covariance=off", "covariance=off: means nothing to lc3 here"),
-        ("rnd", "ridge=1", "ridge=1: means nothing to rnd here: its bonus has no covariance"),
+        ("mbpo", "reward_free=true", "reward_free=true: has no effect with mbpo"),
+        ("lc3", "covariance=off", "covariance=off: has no effect with lc3"),
+        ("rnd", "ridge=1", "ridge=1: has no effect with rnd: its bonus has no covariance"),
         ("random", "replay_starts=0.5", "replay_starts=0.5: random has no such setting (it is one of pcmlp"),
         ("random", "model.steps=5", "model.steps=5: random has no such setting"),
-        ("pcmlp-mppi", "keeps_better=true", "keeps_better=true: means nothing to pcmlp-mppi here"),
-        ("pcmlp", "bounded=false margin=1", "margin=1: means nothing to pcmlp here: imagined states have no bounds"),
+        ("pcmlp-mppi", "keeps_better=true", "keeps_better=true: has no effect with pcmlp-mppi"),
+        ("pcmlp", "bounded=false margin=1", "margin=1: has no effect with pcmlp: imagined states have no bounds"),
         (
             "pcmlp",
             "outcome.steps=1",
-            "outcome.steps=1: means nothing to pcmlp here: reward and end of the task are known",
+            "outcome.steps=1: has no effect with pcmlp: reward and end of the task are known",
         ),
         ("trpo", "bonus_scale=1", "bonus_scale=1: trpo has no such setting"),
-        ("trpo", "planner.updates=3", "planner.updates=3: means nothing to trpo here: it learns from real steps"),
-        ("trpo", "replay_size=300", "replay_size=300: means nothing to trpo here: TRPO forgets its steps"),
+        ("trpo", "planner.updates=3", "planner.updates=3: has no effect with trpo: it learns from real steps"),
+        ("trpo", "replay_size=300", "replay_size=300: has no effect with trpo: TRPO does not keep steps"),
         ("sac", "reward_free=true", "reward_free=true: sac has no such setting"),
         ("pcmlp", "bonus.steps=5", "bonus elliptical has no steps (a setting of distillation)"),
     ],

@@ -80,7 +80,7 @@ def test_it_is_evaluated_and_resumed_with_trust(folder, capsys):
         ("planner.trees=4", "planner.trees=4: unknown key; the nearest is planner.tries"),
         ("bonus.memory=0", "bonus.memory=0: give 1 or more"),
         ("task.length=0", "task.length=0.0: give a number above 0"),
-        ("ridge=1", "ridge=1: means nothing to nearest.py:METHOD here: its bonus has no covariance"),
+        ("ridge=1", "ridge=1: has no effect with nearest.py:METHOD: its bonus has no covariance"),
         ("planner.name=cem", "planner.name=cem: nearest.py:METHOD takes trpo or sac"),
         ("planner.name=climb.py:LinearPolicy", "climb.py:LinearPolicy: is not a subclass of pcmlp.types.Planner"),
         ("planner.name=climb.py:Hill", "climb.py has no Hill; the nearest is HillClimb"),

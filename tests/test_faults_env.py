@@ -609,6 +609,6 @@ def test_a_run_survives_a_fault_and_stops_at_too_many(tmp_path, monkeypatch, tin
     arm(tmp_path)  # it was mended
     status, said = train_on(world, out, monkeypatch, tiny_trpo)
     assert status == "finished"
-    assert f"going on after iteration {saved}" in said
+    assert f"continuing after iteration {saved}" in said
     assert "environment faults: not finite 1, raised " in said
     assert all(np.isfinite(read_metrics(out)["eval_return_mean"]))

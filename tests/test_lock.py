@@ -14,7 +14,7 @@ from pcmlp.runs.lock import InUse, Lock, once_free
 from pcmlp.settings import ConfigError
 from pcmlp.types import RunStopped
 
-LOST = "another process went on with it"
+LOST = "another process has taken over this run"
 
 
 @pytest.fixture(autouse=True)

@@ -221,7 +221,7 @@ def test_a_run_that_goes_on_is_the_uninterrupted_one(algo, tmp_path):
     said = said_by(config(4 * each), tmp_path / "whole")
     assert "learned from the samples" not in said
     said_by(config(2 * each), tmp_path / "cut")
-    assert "going on after iteration 2" in said_by(config(4 * each), tmp_path / "cut", resume=True)
+    assert "continuing after iteration 2" in said_by(config(4 * each), tmp_path / "cut", resume=True)
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
     columns = read_metrics(tmp_path / "whole")
     assert np.max(columns["env_steps"]) == 4 * each

@@ -161,7 +161,7 @@ def test_a_run_that_goes_on_is_the_uninterrupted_one(tmp_path, monkeypatch):
             train(config, tmp_path / "cut", console=console)
     train(config, tmp_path / "cut", console=console, resume=True)
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
-    with pytest.raises(ConfigError, match="has room for the first number only"):
+    with pytest.raises(ConfigError, match="cannot be extended"):
         train(resolve("mountain-car", "pc-pg", (0, 1), 500, TINY), tmp_path / "cut", console=console, resume=True)
 
 

@@ -141,11 +141,12 @@ def test_functions_of_a_file(functions, tmp_path):
 
 
 @pytest.mark.slow
-def test_code_that_a_run_names_is_imported_only_if_trusted(functions, tmp_path, capsys):
+def test_code_that_a_run_names_is_imported_only_if_trusted(functions, tmp_path, capsys, monkeypatch):
     out = tmp_path / "run"
     config = resolve(NAME, "random", (0,), 10, (f"task.reward={functions}:reward", "samples_per_policy=10"))
     train(config, out, console=Console(file=io.StringIO()))
     (tmp_path / "imported").unlink()
+    monkeypatch.setattr("pcmlp.usercode._modules", {})  # as in a new process, which has imported nothing
     assert main(["eval", str(out), "--episodes", "1"]) == 2
     assert "--trust-code" in capsys.readouterr().err
     assert not (tmp_path / "imported").exists()

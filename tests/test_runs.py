@@ -314,5 +314,5 @@ def test_a_run_that_does_not_recover_stops(tmp_path, monkeypatch):
 def test_no_step_of_a_fit_is_hopeless_and_some_are_not():
     config = resolve("mountain-car", "pcmlp", (3, 4), 400, ("model.steps=5",))
     skipped = {"model_skipped": np.array([5.0, 4.0])}
-    assert failed_seeds(config, skipped) == {3: "no step of the model's fit could be taken"}
+    assert failed_seeds(config, skipped) == {3: "every step of the model's fit failed"}
     assert failed_seeds(config, {}) == {}

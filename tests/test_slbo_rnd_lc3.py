@@ -80,7 +80,7 @@ def test_a_run_resumes_bit_for_bit(algo, tmp_path):
         crash_at(patch, 3)
         with pytest.raises(OSError, match="killed"):
             run(config, tmp_path / "cut")
-    assert "going on after iteration 2" in run(config, tmp_path / "cut", resume=True)
+    assert "continuing after iteration 2" in run(config, tmp_path / "cut", resume=True)
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
     metrics = read_metrics(tmp_path / "whole")
     assert metrics["env_steps"][-2:] == [60.0, 60.0]
@@ -173,9 +173,9 @@ ALONE = "it plans for the reward alone, without a bonus; leave it out"
 @pytest.mark.parametrize(
     ("algo", "setting", "match"),
     [
-        ("slbo", "reward_free=true", f"reward_free=true: means nothing to slbo here: {ALONE}"),
-        ("lc3", "reward_free=true", f"reward_free=true: means nothing to lc3 here: {ALONE}"),
-        ("slbo", "bonus_scale=1", f"bonus_scale=1: means nothing to slbo here: {ALONE}"),
+        ("slbo", "reward_free=true", f"reward_free=true: has no effect with slbo: {ALONE}"),
+        ("lc3", "reward_free=true", f"reward_free=true: has no effect with lc3: {ALONE}"),
+        ("slbo", "bonus_scale=1", f"bonus_scale=1: has no effect with slbo: {ALONE}"),
         ("slbo", "noise=-1", "noise=-1.0: give 0 to 10"),
         ("slbo", "noise=nan", "noise=nan"),
         ("slbo", "planner.entropy=-1", "planner.entropy=-1.0: give 0 to"),
@@ -183,7 +183,7 @@ ALONE = "it plans for the reward alone, without a bonus; leave it out"
         (
             "lc3",
             "noise=0.1",
-            "noise=0.1: means nothing to lc3 here: it searches for each action, which noise would undo; leave it out",
+            "noise=0.1: has no effect with lc3: it searches for each action, which noise would undo; leave it out",
         ),
         ("rnd", "bonus.steps=0", "bonus.steps=0: give 1 to"),
         ("rnd", "bonus.steps=none", "bonus.steps=none: not a whole number; give one"),
@@ -193,7 +193,7 @@ ALONE = "it plans for the reward alone, without a bonus; leave it out"
             "bonus.steps=5",
             "bonus.steps=5: bonus elliptical has no steps (a setting of distillation); leave it out",
         ),
-        ("lc3", "features.name=task", f"features.name=task: means nothing to lc3 here: {ALONE}"),
+        ("lc3", "features.name=task", f"features.name=task: has no effect with lc3: {ALONE}"),
         ("lc3", "model.features.name=task", "model.features.name=task: lc3 takes fourier; give that"),
         ("lc3", "model.features.name=one-hot", "model.features.name=one-hot: lc3 takes fourier; give that"),
         (
@@ -207,8 +207,8 @@ ALONE = "it plans for the reward alone, without a bonus; leave it out"
             "noise=0.1: random has no such setting (it is one of pcmlp, mbpo, slbo, rnd); leave it out",
         ),
         ("pcmlp", "batch_steps=10", "batch_steps=10: pcmlp has no such setting (it is one of pc-pg); leave it out"),
-        ("mbpo", "reward_free=true", f"reward_free=true: means nothing to mbpo here: {ALONE}"),
-        ("pets", "bonus_scale=1", f"bonus_scale=1: means nothing to pets here: {ALONE}"),
+        ("mbpo", "reward_free=true", f"reward_free=true: has no effect with mbpo: {ALONE}"),
+        ("pets", "bonus_scale=1", f"bonus_scale=1: has no effect with pets: {ALONE}"),
         ("lc3", "model.ridge=0", "model.ridge=0.0: give 1e-06 to"),
         ("lc3", "model.sigma=-1", "model.sigma=-1.0: give 0 to 1000000, or none"),
         ("lc3", "model.name=neural", "model.name=neural: lc3 takes thompson; give that or leave it out"),

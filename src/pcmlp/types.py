@@ -78,12 +78,15 @@ class PredrawsNoise(Protocol):
 
     def inference_only(self) -> "Policy":
         """Return the policy without what only learning needs."""
+        ...
 
     def sample_noise(self, key: Key[Array, ""]) -> PyTree:
         """Draw the random numbers of one step."""
+        ...
 
     def act(self, noise: PyTree, carry: Carry, state: State) -> tuple[Carry, Action]:
         """Return what `policy(key, carry, state)` does, given the noise that `key` draws."""
+        ...
 
 
 class FittedModel(eqx.Module):
@@ -281,8 +284,8 @@ class Algorithm(Part):
 
 
 class RunStopped(RuntimeError):
-    """A run that cannot go on although its input was good: one line that says why and what to do. Its last checkpoint
-    is whole; the command line exits with code 1."""
+    """A run that cannot go on although its input was good: one line that says why and what to do. The command line
+    exits with code 1; the last checkpoint is whole."""
 
 
 class EnvironmentFault(RunStopped):

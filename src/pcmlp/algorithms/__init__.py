@@ -1,4 +1,4 @@
-"""The methods by name: PC-MLP in its forms, and its rivals. The first that is made for a task is its default."""
+"""The methods by name: the variants of PC-MLP, and its rivals. The first with a preset for a task is its default."""
 
 from pcmlp.algorithms import (
     lc3,

@@ -1,11 +1,11 @@
 """The certificate: an upper bound on what could still be gained (paper: the optimism lemmas of appendix A.3).
 
-    promised_n    = max_pi J(pi; r + b_n, P_n)                   what planning promises after iteration n, line 9
+    promised_n    = max_pi J(pi; r + b_n, P_n)                   the return that planning promises (line 9)
     certificate_n = promised_n - J(deployed_n; r, P*)  >=  J* - J(deployed_n; r, P*)     if promised_n >= J*, optimism
 
-Nobody who learns knows J*; optimism bounds it by a number that the planner has anyway. docs/theory.md and
-`runs.certificate` say where the bound is proved and where it is a guess. It reads what a learner has learned and
-changes nothing, with random numbers of its own.
+A learner does not know J*, but optimism bounds it by a number that the planner computes anyway. docs/theory.md and
+`runs.certificate` say where the bound is proved and where it is only a heuristic. Computing it does not change the
+learner, and uses separate random numbers.
 """
 
 import equinox as eqx
@@ -26,8 +26,8 @@ from pcmlp.types import MDP, Algorithm, Learner, Metrics, Policy
 def promised(
     keys: Key[Array, " seeds"], algo: Algorithm, mdp: MDP, learner: Learner, n: int
 ) -> dict[str, Float[Array, " seeds"]]:
-    """Return the column `promised` of iteration n, whose outcome `learner` is; nothing for algorithms that promise
-    nothing about the reward."""
+    """Return the column `promised` of iteration n, given the learner after it; an empty dict for algorithms that
+    promise nothing about the reward."""
     number = jnp.array(n)
     if isinstance(algo, Deep) and isinstance(learner, DeepLearner) and not algo.reward_free:
         return _promised_deep(keys, as_inputs(algo), mdp, learner, number)
@@ -47,7 +47,7 @@ def _promised_framework(key, algo, mdp, learner, n) -> Metrics:
 def _promised_deep(keys, algo, mdp, learner, n) -> dict[str, Array]:
     def one_seed(key, learner):
         start_key, promise_key = jr.split(_promise_key(key, n))
-        # The world's own starts: no episode begins at a state of the replay.
+        # Use the world's own starts: real episodes do not begin at states of the replay.
         own = own_starts(start_key, algo, mdp)
         imagined = imagination(algo, mdp, learner.bonus, learner.seen, own, learner.model, jnp.array(True))
         return _as_column(algo.planner.promise(promise_key, imagined, learner.policy))
@@ -64,7 +64,7 @@ def _as_column(value: Float[Array, ""] | None) -> Metrics:
 
 
 def exact_values(mdp: MDP, policies: Policy) -> Float[Array, " seeds"] | None:
-    """Return J of each seed's deterministic policy, by policy evaluation in the true MDP; None where it is not
+    """Return J of each seed's deterministic policy, by policy evaluation in the true MDP; None if the MDP is not
     finite."""
     if not (isinstance(policies, FinitePolicy) and isinstance(mdp.transition, finite.FiniteTransition)):
         return None

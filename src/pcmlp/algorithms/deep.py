@@ -1,11 +1,11 @@
 """Algorithm 2, Deep PC-MLP (paper: section 6), with a tag for each of its lines.
 
-Neural dynamics in place of a class with a theorem, a replay buffer in place of fresh samples from the policy cover,
-TRPO or MPPI in place of a planning oracle. In each iteration model and planner are updated in turn, `rounds` times
+Neural dynamics replace the class with a theorem, a replay buffer replaces fresh samples from the policy cover, and
+TRPO or MPPI replaces the planning oracle. In each iteration, model and planner are updated in turn, `rounds` times
 (paper: after Luo et al. 2018).
 
-paper: one policy, which explores and is evaluated / here: that one, and one to deploy. The latter starts from the
-exploring one and is planned in the same model for the reward alone, in one more round that takes no samples.
+paper: one policy, which explores and is evaluated / here: a second policy is deployed. It starts from the exploring
+policy and is planned in the same model for the reward alone, in one more round that takes no samples.
 """
 
 import dataclasses
@@ -71,7 +71,7 @@ from pcmlp.types import (
     World,
 )
 
-_JUDGED = 16  # imagined episodes that `keep_better` compares policies by
+_JUDGED = 16  # number of imagined episodes by which `keep_better` compares policies
 
 
 class Deep(Algorithm):
@@ -81,9 +81,9 @@ class Deep(Algorithm):
     model: Model = setting(Neural(), "dynamics")
     outcome: OutcomeNet = setting(OutcomeNet(), "reward and end, where they are not given as functions")
     planner: Planner = setting(TRPO(), "planning oracle")
-    bonus: Bonus = setting(Elliptical(), "what pays for novelty")
+    bonus: Bonus = setting(Elliptical(), "the bonus that rewards novelty")
     bonus_scale: float = setting(0.05, "c: weight of the bonus; 0: none", least=0, most=1e6)
-    ridge: float = setting(1e-3, "lambda of Sigma; below 1e-6 it drowns in rounding", least=1e-6, most=1e6)
+    ridge: float = setting(1e-3, "lambda of Sigma; below 1e-6 it is lost in rounding", least=1e-6, most=1e6)
     covariance: bool = setting(True, "off: Sigma stays lambda I, a control for the policy cover", traced=True)
     samples_per_policy: int = setting(200, "K: real steps of one iteration, in whole episodes", least=1, tiny=20)
     rounds: int = setting(2, "rounds of model and planner updates in one iteration", least=1, tiny=1)
@@ -91,19 +91,19 @@ class Deep(Algorithm):
     replay_size: int = setting(30_000, "rows of the replay buffer D", least=1, most=2**31 - 1, tiny=50)
     num_starts: int = setting(1024, "states that imagined episodes begin at", least=1, most=1_000_000, tiny=16)
     replay_starts: float = setting(0.5, "share of imagined episodes that begin at a replayed state", least=0, most=1)
-    margin: float = setting(3.0, "how far imagined states may leave what was seen, as a multiple of its range", least=0)
-    bounded: bool = setting(True, "whether imagined states are kept near what was seen", traced=True)
+    margin: float = setting(3.0, "how far imagined states may leave the range of real ones, in ranges", least=0)
+    bounded: bool = setting(True, "whether imagined states are kept near real ones", traced=True)
     reward_free: bool = setting(False, "explore for the bonus alone")
     keeps_better: bool = setting(False, "deploy the last iteration's policy if the new one is imagined to be worse")
     noise: float = setting(0.0, "Ornstein-Uhlenbeck noise on real actions, in half action ranges", least=0, most=10)
 
     @property
     def evaluates_exploring(self) -> bool:
-        """Whether exploring and deployed policies differ: one search in one model for one reward does not."""
+        """Whether the exploring and the deployed policy differ: not for a search without a bonus or random model."""
         return self.bonus.pays or self.model.randomised or not self.planner.searches
 
     def bind(self, problem: Problem) -> "Deep":
-        """Return the algorithm for a problem with vectors. A reward for moving alone stays, as in the paper's 7.3."""
+        """Return the algorithm for a problem with vectors. A reward for moving is kept (paper: section 7.3)."""
         _ = problem.world.mdp.boxes
         check_draw(self.features, problem.world.mdp)
         if isinstance(self.model, Known):
@@ -140,12 +140,12 @@ class Deep(Algorithm):
         return Iteration(learner, metrics, samples, [walked])
 
     def without_replay(self, learner: Learner) -> "DeepLearner":
-        """Return the learner without the rows of its replay, which the log of all steps has."""
+        """Return the learner without the rows of its replay, which can be restored from the episode log."""
         assert isinstance(learner, DeepLearner)
         return dataclasses.replace(learner, replay=drop_rows(learner.replay))
 
     def restore_replay(self, learner: Learner, mdp: MDP, walked: Iterable[Transitions]) -> "DeepLearner":
-        """Return the learner with the rows of its replay, given every step that was walked for it."""
+        """Return the learner with the rows of its replay, given every real step it has taken."""
         assert isinstance(learner, DeepLearner)
         return dataclasses.replace(learner, replay=restore_rows(learner.replay, self.replay_size, mdp, walked))
 
@@ -164,7 +164,7 @@ class DeepLearner(Learner):
 
     @property
     def features(self) -> Features:
-        """phi, which the bonus holds."""
+        """The features phi, which are stored in the bonus."""
         return self.bonus.features
 
     def deployed(self) -> Policy:
@@ -193,7 +193,7 @@ def start(key: Key[Array, ""], algo: Deep, mdp: MDP) -> DeepLearner:
 def improve(
     key: Key[Array, ""], algo: Deep, mdp: MDP, learner: DeepLearner, samples: Transitions, n: Int[Array, ""]
 ) -> tuple[DeepLearner, Metrics]:
-    """Run lines 6 to 11 of iteration n for one seed, given line 5's samples; `key` is the seed's own."""
+    """Run lines 6 to 11 of iteration n for one seed, given line 5's samples; `key` is the key of the seed."""
     start_key, policy_key, round_key, judge_key = jr.split(stage_key(key, n, STAGE), 4)
     env_steps = learner.env_steps + jnp.sum(samples.valid)
     samples, rejected = drop_nonfinite(with_executed_actions(samples, mdp))
@@ -204,14 +204,14 @@ def improve(
     bonus = algo.bonus.update(stage_key(key, n, BONUS), learner.bonus, phi, covariance.matrix, replay)  # b_n
     seen = expand_range(learner.seen, samples)
     imagined = partial(imagination, algo, mdp, bonus, seen, imagined_starts(start_key, algo, mdp, replay))
-    # paper: the policy goes on from iteration to iteration / here: it begins anew unless asked. A policy that has
-    # converged for the last bonus sees little else; a new one finds in the same imagination what that one misses.
+    # paper: the policy continues from iteration to iteration / here: by default each iteration starts a new one. A
+    # policy that has converged for the last bonus explores little; a new one finds what it misses in the same model.
     first = imagined(learner.model, jnp.array(True))
     policy = algo.planner.init(policy_key, first) if algo.fresh else learner.policy
 
     def one_round(carry: tuple, inputs: tuple) -> tuple[tuple, Metrics]:
         model, exploring, policy = carry
-        explores, (fit_key, plan_key) = inputs  # the last round plans what to deploy
+        explores, (fit_key, plan_key) = inputs  # the last round plans the policy to deploy
         train = partial(algo.model_for(mdp).train, fit_key, mdp, replay=replay)
         model, fitted = update_if(explores, train, model)  # line 9: C steps of SGD
         optimistic = imagined(model, explores)  # line 10: the reward is r + b_n
@@ -221,11 +221,11 @@ def improve(
     rounds = jnp.arange(algo.rounds + 1) < algo.rounds, jax.vmap(jr.split)(jr.split(round_key, algo.rounds + 1))
     (model, exploring, deploying), metrics = scan(one_round, (learner.model, policy, policy), rounds)
     deploying = deploying.without_bonus()
-    if algo.keeps_better and not deploying.searches:  # an imagined episode of a search takes as long as a stage
+    if algo.keeps_better and not deploying.searches:  # too slow for a policy that searches
         deploying = keep_better(judge_key, mdp, imagined(model, jnp.array(False)), deploying, learner.deploying)
     paid = mean_bonus(algo, mdp, learner.bonus, phi, samples)
     learner = DeepLearner(exploring, env_steps, deploying, covariance, model, bonus, replay, seen)
-    last = {name: values[-2] for name, values in metrics.items()}  # of the last exploring round
+    last = {name: values[-2] for name, values in metrics.items()}  # from the last exploring round
     return learner, {"bonus_mean": paid, **covariance.metrics(algo.ridge), **rejected, **last}
 
 
@@ -279,7 +279,7 @@ def keep_better(key: Key[Array, ""], mdp: MDP, imagined: MDP, new: Policy, old: 
 
 
 def mean_bonus(algo: Deep, mdp: MDP, last: FittedBonus, phi: Features, samples: Transitions) -> Float[Array, ""]:
-    """Return the mean of b_{n-1}, which line 11 promised pi_n, over the states that pi_n visited."""
+    """Return the mean of b_{n-1}, for which line 11 planned pi_n, over the states that pi_n visited."""
     promised = eqx.tree_at(lambda b: b.features, last, phi)  # the first phi was drawn before there were samples
     paid = jax.vmap(CappedBonus(promised, algo.bonus_scale, float(mdp.horizon)))(samples.state, samples.action)
     return jnp.mean(paid, where=samples.valid)

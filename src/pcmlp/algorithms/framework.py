@@ -1,7 +1,7 @@
 """Algorithm 1, the PC-MLP framework (paper: section 4), with a tag for each of its lines.
 
 `improve` is pure, compiled once and vmapped over seeds. The world draws the samples, because real environments step on
-the host. Every array of a learner has a leading axis of seeds outside `improve`.
+the host. Outside `improve`, every array of a learner has a leading axis of seeds.
 """
 
 import dataclasses
@@ -45,14 +45,14 @@ class PCMLP(Algorithm):
     """The inputs of Algorithm 1: (K, lambda, M, P, c), phi and OP. N is the number of iterations."""
 
     features: FeatureMap | Features = setting(TaskFeatures(), "phi")
-    model: Model = setting(TaskModel(), "the class P")
+    model: Model = setting(TaskModel(), "the class P of models")
     planner: Planner = setting(ValueIteration(), "planning oracle OP")
     samples_per_policy: int = setting(20, "K: samples of each policy", least=1)
-    ridge: float = setting(0.01, "lambda of Sigma; below 1e-6 it drowns in rounding", least=1e-6, most=1e6)
+    ridge: float = setting(0.01, "lambda of Sigma; below 1e-6 it is lost in rounding", least=1e-6, most=1e6)
     bonus_scale: float = setting(0.1, "c: weight of the bonus; 0: none", least=0, most=1e6)
-    # paper: K and M are independent draws, each one step of an episode of its own / here: by default all steps of
-    # whole episodes ("iid" gives the paper's), and the model is fitted to the K samples of every policy so far
-    # rather than to M fresh ones (a number of `fit_samples` gives the paper's). See docs/deviations.md.
+    # paper: K and M are independent draws, each one step of a separate episode / here: by default all steps of whole
+    # episodes (draws=iid is the paper's version), and the model is fitted to the K samples of every policy so far,
+    # not to M fresh ones (setting `fit_samples` is the paper's version). See docs/deviations.md.
     draws: Literal["episodes", "iid"] = setting("episodes", "all steps of whole episodes, or one step of each")
     fit_samples: int | None = setting(
         None, "M: fresh samples of the cover to fit to; none: those of every policy so far", least=1
@@ -60,7 +60,7 @@ class PCMLP(Algorithm):
     covariance: bool = setting(True, "off: Sigma stays lambda I, a control for the policy cover", traced=True)
 
     def bind(self, problem: Problem) -> "PCMLP":
-        """Return the algorithm with phi and the class P of the problem."""
+        """Return the algorithm with the features phi and the class P of the problem."""
         mdp = problem.world.mdp
         phi = self.features
         if isinstance(phi, TaskFeatures):
@@ -92,8 +92,8 @@ class PCMLP(Algorithm):
         return Iteration(dataclasses.replace(learner, env_steps=env_steps), metrics, samples, steps)
 
     def steps_per_iteration(self, horizon: int) -> float:
-        """Return the env steps of one iteration: a draw from d_pi takes (H + 1) / 2 on average, whole episodes are
-        rounded up."""
+        """Return the env steps of one iteration: a draw from d_pi takes (H + 1) / 2 steps on average; whole episodes
+        are rounded up."""
         sizes = self.samples_per_policy, self.fit_samples or 0
         if self.draws == "iid":
             return sum(sizes) * (horizon + 1) / 2
@@ -105,7 +105,7 @@ class PCMLP(Algorithm):
 
 
 def bind_model(model: Model, own: Model | None, phi: Features) -> Model:
-    """Return the class P: the task's own, or regulators with its noise and these features."""
+    """Return the class P: the task's own, or regulators with the task's noise and the features `phi`."""
     if isinstance(model, TaskModel) and own is not None:
         return own
     if isinstance(model, KNR) and isinstance(own, KNR):
@@ -126,13 +126,13 @@ class CoverLearner(Learner):
     covariance: Covariance  # Sigma_n
     model: FittedModel  # P_n
     bonus: CappedBonus  # b_n
-    replay: Replay  # what the model is fitted to
+    replay: Replay  # the samples that the model is fitted to
     values: Float[Array, "*seeds N"]  # J of each policy of the cover, estimated from its own K samples
 
     def deployed(self) -> Policy:
-        """Return the policy that the theorems speak of: the best of the cover.
+        """Return the policy to deploy: the best of the cover, which the theorems are about.
 
-        paper: some policy of the cover is near-optimal / here: the one whose own K samples paid the most.
+        paper: some policy of the cover is near-optimal / here: the policy with the highest return in its K samples.
         """
         return best_policy(self.cover, self.values)
 
@@ -164,7 +164,7 @@ def improve(
     """Run lines 5 to 10 for one seed, given line 4's `samples` and line 7's `rows`."""
     fit_key, plan_key = jr.split(key)
     assert callable(algo.features)
-    value = estimate_value(algo, mdp.horizon, samples)  # before rewards that are not finite count as 0
+    value = estimate_value(algo, mdp.horizon, samples)  # computed before non-finite rewards are replaced by 0
     samples, rejected = drop_nonfinite(samples)
 
     moment = second_moment(algo.features, samples)  # line 5
@@ -175,7 +175,7 @@ def improve(
     policy, planned = algo.planner.plan(plan_key, imagine(mdp, model, bonus), learner.policy)  # line 9
     cover = learner.cover.push(policy)  # line 10
 
-    paid = jax.vmap(learner.bonus)(samples.state, samples.action)  # what line 9 promised pi_n at the states it visited
+    paid = jax.vmap(learner.bonus)(samples.state, samples.action)  # the bonus that pi_n was planned for, where it went
     metrics = {
         "bonus_mean": jnp.mean(paid, where=samples.valid),
         "sample_return": value,
@@ -184,7 +184,7 @@ def improve(
         **covariance.metrics(algo.ridge),
         **rejected,
     }
-    known = jnp.where(jnp.isfinite(value), value, -jnp.inf)  # a policy with a NaN in its samples is not the best
+    known = jnp.where(jnp.isfinite(value), value, -jnp.inf)  # a policy with NaN in its samples is never the best
     values = learner.values.at[n - 1].set(known)
     return CoverLearner(policy, learner.env_steps, cover, covariance, model, bonus, replay, values), metrics
 
@@ -219,7 +219,7 @@ def capped_ellipse(phi: Features, covariance: Float[Array, "d d"], scale: Number
 
 
 def rows_to_fit(algo: PCMLP, horizon: int, num_iterations: int) -> int:
-    """Return M, or the K of every policy, with whole episodes rounded up."""
+    """Return the number of rows to fit: M, or K for every policy, with whole episodes rounded up."""
     size = algo.samples_per_policy if algo.fit_samples is None else algo.fit_samples
     rows = size if algo.draws == "iid" else -(-size // horizon) * horizon
     return rows * num_iterations if algo.fit_samples is None else rows

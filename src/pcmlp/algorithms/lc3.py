@@ -1,6 +1,6 @@
-"""LC3 (Kakade et al. 2020): a regulator of Fourier features drawn from its posterior, and MPPI in it; no bonus.
+"""LC3 (Kakade et al. 2020): a regulator of Fourier features, drawn from its posterior; MPPI plans in it; no bonus.
 
-The planner is that of pcmlp-mppi. The first episodes are of random play, and the posterior is of all steps.
+The planner is the same as in pcmlp-mppi. The first episodes are random play. The posterior is fitted to all steps.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from pcmlp.models import Thompson
 assert isinstance(PCMLP_MPPI.algorithm, Deep)
 
 METHOD = Method(
-    about="LC3: a regulator of Fourier features drawn from its posterior, MPPI in it, no bonus",
+    about="LC3: a regulator of Fourier features drawn from its posterior; MPPI plans in it; no bonus",
     algorithm=dataclasses.replace(
         PCMLP_MPPI.algorithm,
         features=NoFeatures(),

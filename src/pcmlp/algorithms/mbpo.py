@@ -1,6 +1,6 @@
 """MBPO (Janner et al. 2019): a probabilistic ensemble and SAC on short imagined episodes from real states; no bonus.
 
-The paper's: 7 nets of which 5 predict, imagined episodes of one step at first, 20 updates of the policy per real step.
+As in the paper: 7 nets, of which 5 predict; imagined episodes of one step at first; 20 policy updates per real step.
 """
 
 from typing import Any
@@ -12,13 +12,14 @@ from pcmlp.features import NoFeatures
 from pcmlp.models import Probabilistic
 from pcmlp.planners import SAC
 
-# For MuJoCo and gym:ID: with twenty updates for each of the first thousand real steps plain critics grow without bound
-# (hopper: 3,000 to 14,000 where 400 can be paid). Normed critics and a bounded imagination, as our planner has.
+# For MuJoCo and gym:ID. With twenty updates for each of the first thousand real steps, values of plain critics grow
+# without bound (hopper: 3,000 to 14,000, where about 400 is possible). Layer norm in the critics and bounds on
+# imagined states, as in our planner, prevent this.
 _STEADY: dict[str, Any] = {"bounded": True, "margin": 0.1, "planner.normed": True}
 
 
 def _any(horizon: int) -> dict[str, Any]:
-    """Return 20 updates per step, whatever an episode's length."""
+    """Return the settings for 20 updates per step, whatever the length of an episode."""
     rounds = max(1, horizon // 250)
     updates = max(1, 20 * horizon // rounds)
     outcome = {"outcome.steps": 2_000, "outcome.batch": 256}

@@ -12,16 +12,16 @@ Presets = Mapping[str, Settings | Callable[[int], Settings] | None]  # kind or n
 
 @dataclass(frozen=True)
 class Method:
-    """All that the library knows about one method."""
+    """A method: its algorithm, its presets and the parts that fit it."""
 
-    about: str  # its line in `pcmlp list`
+    about: str  # the description that `pcmlp list` shows
     algorithm: Algorithm  # with the settings that hold for every task
     presets: Mapping[str, Presets]  # "ours", and others that `--set preset=NAME` chooses
-    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # group -> parts of the library that fit
-    unused: Mapping[str, str] = field(default_factory=dict)  # key, or group with a dot -> why it means nothing here
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # group -> parts that the method can use
+    unused: Mapping[str, str] = field(default_factory=dict)  # key, or group ending in a dot -> why it has no effect
 
     def preset(self, name: str, task: str, kind: str, horizon: int) -> dict[str, Any] | None:
-        """Return the settings of a preset for a task: those of its kind, then its own. None: not made for the task."""
+        """Return the settings of a preset for a task (its own override its kind's), or None if there are none."""
         presets = self.presets.get(name, {})
         own = presets.get(task, {})
         if own is None or (kind not in presets and task not in presets):
@@ -30,7 +30,7 @@ class Method:
         return {**_resolve(general, horizon), **_resolve(own, horizon)}
 
     def unused_reason(self, key: str) -> str | None:
-        """Return why a setting means nothing to the method, or None if it does."""
+        """Return why a setting has no effect in the method, or None if it has one."""
         for name, why in self.unused.items():
             if key == name or (name.endswith(".") and key.startswith(name)):
                 return why
@@ -41,11 +41,12 @@ def _resolve(settings: Settings | Callable[[int], Settings] | None, horizon: int
     return (settings(horizon) if callable(settings) else settings) or {}
 
 
-# The paper's budget of samples and replay for robots. An evaluation takes as long as learning, so it is short.
+# The paper's budget of samples and replay for robots. Evaluation episodes are as long as those of
+# training, so there are few of them.
 BUDGET: Settings = {"steps": 200_000, "samples_per_policy": 4_000, "replay_size": 100_000, "eval_episodes": 20}
 FREE_BUDGET: Settings = {"steps": 200_000, "eval_episodes": 20}
 
-# The steps of an iteration are whole episodes: 1 is one episode, whatever its length.
+# A value for `samples_per_policy`. It is rounded up to whole episodes, so 1 means one episode, whatever its length.
 ONE_EPISODE = 1
 
 _NO_BONUS = "it plans for the reward alone, without a bonus"

@@ -4,8 +4,8 @@
         TRPO   those steps alone, in one update
         SAC    a replay of all steps so far, in as many updates as steps were walked
 
-Nothing about the world has to be known: the reward is the one that it paid. A planner that imagines does the same with
-imagined steps, so the difference between the two is what a model saves in real steps.
+Nothing about the world has to be known: the reward is the observed one. A planner in a model makes the same update with
+imagined steps, so a comparison of the two shows how many real steps a model saves.
 """
 
 import dataclasses
@@ -37,9 +37,9 @@ from pcmlp.types import MDP, Algorithm, Iteration, Learner, Metrics, Planner, Po
 class ModelFree(Algorithm):
     """The inputs of model-free learning."""
 
-    planner: Planner = setting(TRPO(), "whose update is applied to real steps: TRPO or SAC")
+    planner: Planner = setting(TRPO(), "planner whose update is applied to real steps: TRPO or SAC")
     samples_per_policy: int = setting(2_000, "real steps of one iteration, in whole episodes", least=1, tiny=40)
-    normalise: bool = setting(True, "states in units of all that were seen")
+    normalise: bool = setting(True, "normalise states by the mean and std of all states so far")
     replay_size: int = setting(50_000, "rows of SAC's replay", least=1, most=2**31 - 1)
     updates_per_step: float = setting(
         1.0, "updates of SAC for each real step", above=0, most=100, tiny=0.1, traced=False
@@ -66,13 +66,13 @@ class ModelFree(Algorithm):
         return float(-(-self.samples_per_policy // horizon) * horizon)
 
     def without_replay(self, learner: Learner) -> "ModelFreeLearner":
-        """Return the learner without the rows of its replay, which the log of all steps has."""
+        """Return the learner without the rows of its replay, which can be restored from the episode log."""
         assert isinstance(learner, ModelFreeLearner)
         replay = None if learner.replay is None else drop_rows(learner.replay)
         return dataclasses.replace(learner, replay=replay)
 
     def restore_replay(self, learner: Learner, mdp: MDP, walked: Iterable[Transitions]) -> "ModelFreeLearner":
-        """Return the learner with the rows of its replay, given every step that was walked for it."""
+        """Return the learner with the rows of its replay, given every real step it has taken."""
         assert isinstance(learner, ModelFreeLearner)
         if learner.replay is None:
             return learner
@@ -82,10 +82,10 @@ class ModelFree(Algorithm):
 class ModelFreeLearner(Learner):
     """The state of model-free learning between iterations."""
 
-    policy: Policy  # explores, and is deployed without its noise
+    policy: Policy  # the policy that explores; deployed without its noise
     env_steps: Int[Array, "*seeds"]
-    replay: Replay | None  # of SAC
-    seen: RunningMoments  # of states
+    replay: Replay | None  # for SAC only
+    seen: RunningMoments  # mean and variance of all states so far
 
     def deployed(self) -> Policy:
         """Return the policy itself."""
@@ -103,10 +103,10 @@ def start(key: Key[Array, ""], algo: ModelFree, mdp: MDP) -> ModelFreeLearner:
 def improve(
     key: Key[Array, ""], algo: ModelFree, mdp: MDP, learner: ModelFreeLearner, samples: Transitions, n: Int[Array, ""]
 ) -> tuple[ModelFreeLearner, Metrics]:
-    """Run iteration n of one seed, given its samples; `key` is the seed's own."""
+    """Run iteration n of one seed, given its samples; `key` is the key of the seed."""
     learn_key = stage_key(key, n, STAGE)
     env_steps = learner.env_steps + jnp.sum(samples.valid)
-    paid = mean_first_return(samples, mdp.horizon)  # before rewards that are not finite count as 0
+    paid = mean_first_return(samples, mdp.horizon)  # computed before non-finite rewards are replaced by 0
     samples, rejected = drop_nonfinite(samples)
     seen = learner.seen.add(samples.state, samples.valid)
     policy, replay = learner.policy, learner.replay
@@ -119,7 +119,7 @@ def improve(
     else:
         assert isinstance(algo.planner, SAC)
         assert replay is not None
-        replay = replay.add(with_executed_actions(samples, mdp))  # as `restore_replay` restores it
+        replay = replay.add(with_executed_actions(samples, mdp))  # the same rows as `restore_replay` gives
         row_key, noise_key = jr.split(learn_key)
         updates = max(1, round(algo.updates_per_step * samples.reward.shape[0]))
         chosen = pick_valid(jr.uniform(row_key, (updates, algo.planner.batch)), replay.data.valid)

@@ -1,10 +1,10 @@
 """Ornstein-Uhlenbeck noise on the actions of real samples (Lillicrap et al. 2016; used by SLBO, Luo et al. 2018).
 
-    n_0 = 0,    n_{t+1} = (1 - theta) n_t + sigma N(0, I),    the action is that of the policy + half its range * n_t
+    n_0 = 0,    n_{t+1} = (1 - theta) n_t + sigma N(0, I),    action = the policy's action + half the action range * n_t
 
-Consecutive n_t have correlation 1 - theta, so a push lasts for some steps, which independent noise never does. The
-stationary std is sigma / sqrt(1 - (1 - theta)^2). Only collected samples have it: planning, evaluation and deployment
-use the policy itself.
+Consecutive n_t have correlation 1 - theta, so the noise keeps its direction for some steps; independent noise does
+not. The stationary std is sigma / sqrt(1 - (1 - theta)^2). The noise is added only when samples are collected:
+planning, evaluation and deployment use the policy itself.
 """
 
 import equinox as eqx
@@ -26,7 +26,7 @@ class NoisyPolicy(Policy):
     actions: Box
 
     def init(self) -> Carry:
-        """Return the policy's memory and no noise."""
+        """Return the memory of the policy, and noise 0."""
         return self.policy.init(), jnp.zeros(self.actions.size)
 
     def __call__(self, key: Key[Array, ""], carry: Carry, state: State) -> tuple[Carry, Action]:

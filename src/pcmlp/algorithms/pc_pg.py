@@ -4,13 +4,13 @@
     start of an episode: pi_i, i uniform in the cover, for t steps, t uniform in 0 ... H - 1
     pi_{n+1} = natural gradient of r + b_n on the real steps after that
 
-PC-MLP does in its model what this does in the world, so the two differ by the price of a step: here every step to a
-start is real and counted, though only those after it are learned from.
+PC-MLP does in its model what PC-PG does in the world, so the two differ in the cost of a step: here every step to a
+start is real and counted, although PC-PG learns only from the steps after the start.
 
-Agarwal et al.: a bonus of 1 / (1 - gamma) where phi^T Sigma^-1 phi is above a threshold / here: PC-MLP's, which needs
-no threshold. NPG with a linear critic / here: TRPO's step, a natural gradient with a line search, and its value net.
-A new policy for each iteration / here: the last one continues, unless `fresh`. The best of the cover is returned /
-here: the one whose own K samples paid the most.
+Agarwal et al.: a bonus of 1 / (1 - gamma) where phi^T Sigma^-1 phi is above a threshold / here: PC-MLP's bonus, which
+has no threshold. NPG with a linear critic / here: TRPO's step, a natural gradient with a line search, and its value
+net. A new policy for each iteration / here: the last one continues, unless `fresh`. The best policy of the cover is
+returned / here: the policy with the highest return in its K samples.
 """
 
 import dataclasses
@@ -59,14 +59,14 @@ from pcmlp.types import (
     World,
 )
 
-_LEARN = 2**20  # added to the use of a key, where collecting has the numbers below
+_LEARN = 2**20  # added to the `use` of keys for learning; keys for collecting have smaller numbers
 
 
 class PCPG(Algorithm):
     """The inputs of PC-PG."""
 
     features: FeatureMap = setting(RandomNetwork(sizes=(128, 128)), "phi of the bonus")
-    planner: Planner = setting(TRPO(), "whose update is applied to real steps: TRPO")
+    planner: Planner = setting(TRPO(), "planner whose update is applied to real steps: TRPO")
     samples_per_policy: int = setting(400, "K: real steps that Sigma is estimated from", least=1, tiny=20)
     updates: int = setting(4, "updates of the policy in one iteration", least=1, tiny=1)
     batch_steps: int = setting(2_000, "real steps for each update, in whole episodes", least=1, tiny=40)
@@ -74,11 +74,11 @@ class PCPG(Algorithm):
     bonus_scale: float = setting(0.05, "c: weight of the bonus; 0: none", least=0, most=1e6)
     covariance: bool = setting(True, "off: Sigma stays lambda I, a control for the policy cover", traced=True)
     fresh: bool = setting(False, "every iteration begins with a new policy, not with the last one")
-    normalise: bool = setting(True, "states in units of all that were seen")
+    normalise: bool = setting(True, "normalise states by the mean and std of all states so far")
     reward_free: bool = setting(False, "explore for the bonus alone")
 
     def bind(self, problem: Problem) -> "PCPG":
-        """Return the algorithm for a problem with vectors. A reward for moving alone stays, as in the paper's 7.3."""
+        """Return the algorithm for a problem with vectors. A reward for moving is kept (paper: section 7.3)."""
         _ = problem.world.mdp.boxes
         check_draw(self.features, problem.world.mdp)
         return dataclasses.replace(self, reward_free=False) if problem.pays_for_moving else self
@@ -117,22 +117,22 @@ class PCPGLearner(Learner):
 
     policy: ActorCritic  # pi_n
     cover: Cover  # { pi_1 ... pi_n }
-    values: Float[Array, "*seeds N"]  # J of each of them, estimated from its own K samples
+    values: Float[Array, "*seeds N"]  # J of each policy, estimated from its own K samples
     covariance: Covariance  # Sigma_n
     bonus: CappedBonus  # b_n
-    seen: RunningMoments  # of states
+    seen: RunningMoments  # mean and variance of all states so far
     env_steps: Int[Array, "*seeds"]
 
     def deployed(self) -> Policy:
-        """Return the policy of the cover whose own K samples paid the most."""
+        """Return the policy of the cover with the highest return in its K samples."""
         return best_policy(self.cover, self.values)
 
 
 class RollIn(Policy):
     """A policy of the cover for the first steps of an episode, then `policy`.
 
-    Which one, and for how long, is drawn with a key that depends on the episode's first state, so that anyone who sees
-    an episode knows who took which step, in a simulator as in a scan.
+    The member of the cover and its number of steps are drawn with a key that depends on the first state of the episode.
+    So the episode alone determines which policy took which step, in a simulator as in a scan.
     """
 
     cover: Cover
@@ -153,7 +153,7 @@ class RollIn(Policy):
         return (clock + 1, member, switch), jnp.where(clock < switch, walks_in, learns)
 
     def draw_switch(self, first: State) -> tuple[Int[Array, ""], Int[Array, ""]]:
-        """Draw the member of the cover and the number of steps that it walks."""
+        """Draw the member of the cover and the number of steps that it takes."""
         bits = jax.lax.bitcast_convert_type(first, jnp.uint32)
         word = jnp.sum(bits * (2 * jnp.arange(bits.shape[0], dtype=jnp.uint32) + 1), dtype=jnp.uint32)
         member, switch = jr.uniform(jr.fold_in(self.key, word), (2,))
@@ -172,7 +172,7 @@ class RollIn(Policy):
             switch = jnp.where(clock == 0, self.draw_switch(state)[1], switch)
             return (jnp.where(over, 0, clock + 1), switch), clock >= switch
 
-        zero, over = jnp.zeros((), int), stream.last | ~stream.valid  # a spoilt episode is all padding
+        zero, over = jnp.zeros((), int), stream.last | ~stream.valid  # a damaged episode is all padding
         return jax.lax.scan(step, (zero, zero), (stream.state, over))[1]
 
 
@@ -202,7 +202,7 @@ def _start(key: Key[Array, ""], algo: PCPG, mdp: MDP, capacity: int) -> PCPGLear
 def observe(
     key: Key[Array, ""], algo: PCPG, mdp: MDP, learner: PCPGLearner, samples: Transitions, n: Int[Array, ""]
 ) -> tuple[PCPGLearner, Metrics]:
-    """Take moment, value and the next bonus from pi_n's own K samples."""
+    """Compute the moment, the value and the next bonus from the K samples of pi_n."""
     value = mean_first_return(samples, mdp.horizon)
     env_steps = learner.env_steps + jnp.sum(samples.valid)
     samples, rejected = drop_nonfinite(with_executed_actions(samples, mdp))
@@ -212,7 +212,7 @@ def observe(
     covariance = learner.covariance.add(jnp.where(algo.covariance, moment, 0.0))
     promised = eqx.tree_at(lambda b: b.bonus.features, learner.bonus, phi)
     paid = jax.vmap(promised)(samples.state, samples.action)
-    known = jnp.where(jnp.isfinite(value), value, -jnp.inf)  # a policy with a NaN in its samples is not the best
+    known = jnp.where(jnp.isfinite(value), value, -jnp.inf)  # a policy with NaN in its samples is never the best
     policy = learner.policy
     if algo.fresh:
         fresh = algo.planner.init(stage_key(key, n, STAGE), mdp)
@@ -278,7 +278,7 @@ def _push(learner: PCPGLearner) -> PCPGLearner:
 
 
 METHOD = Method(
-    about="PC-PG: policy cover, bonus and natural gradient with no model, from starts that the cover walks to",
+    about="PC-PG: policy cover, bonus and natural gradient without a model; policies of the cover begin the episodes",
     algorithm=PCPG(planner=REAL_TRPO),
     presets={
         "ours": {

@@ -1,8 +1,8 @@
 """Deep PC-MLP: Algorithm 2 with random-network features and TRPO or SAC in the model.
 
-`Deep` itself has the settings for tasks where only a goal pays, found on seeds 100 and up.
+The defaults of `Deep` are for tasks in which only a goal is rewarded; they were tuned on seeds 100 and up.
 paper: lambda = .01, c = 5, K = 2,000, and 20 rounds in the authors' release, with a phi whose scale is not given /
-here: a phi of norm 1, against which lambda and c mean something, and an episode or two per policy.
+here: a phi of norm 1, which gives lambda and c a fixed meaning, and one or two episodes per policy.
 """
 
 from typing import Any
@@ -12,9 +12,9 @@ from pcmlp.algorithms.method import BUDGET, Method
 
 SMALL: dict[str, Any] = {"small": {"steps": 2_000}, "point-umaze": {"steps": 10_000}, "pendulum": {"steps": 4_000}}
 
-# Where every step pays, learning what to do takes longer than learning where to look: a policy that goes on, as many
-# updates as samples, a bonus that is small beside the reward, and short imagined episodes from real states. Found on
-# half-cheetah, seeds 100 to 107. Not tuned for hand-egg and ant-umaze, which have it too.
+# Where every step is rewarded, learning to act takes longer than exploring. So the policy continues from iteration to
+# iteration, there are as many updates as samples, the bonus is small compared with the reward, and imagined episodes
+# are short and begin at real states. Tuned on half-cheetah, seeds 100 to 107; hand-egg and ant-umaze use it untuned.
 ROBOT: dict[str, Any] = {
     **BUDGET,
     "bonus_scale": 0.01,
@@ -36,8 +36,8 @@ _DENSE: dict[str, Any] = {
     "model.steps": 200,
     "outcome.steps": 800,
 }
-# The paper's tables for mountain-car and acrobot. Its phi has no scale; this one gives bonuses of about 1 a step, which
-# hardly vanish, as in the authors' release.
+# The paper's tables for mountain-car and acrobot. The paper gives no scale for phi; the scale here gives bonuses
+# of about 1 per step, which hardly decrease, as in the authors' release.
 PAPER: dict[str, Any] = {
     "steps": 30_000,
     "bonus_scale": 5.0,
@@ -52,12 +52,12 @@ PAPER: dict[str, Any] = {
     "planner.value_rate": 1e-3,
     "planner.value_batch": 64,
 }
-# The paper's table for hand-egg and the dense tasks, which include pendulum. It has none for the maze.
+# The paper's table for hand-egg and the dense tasks, which include pendulum. The paper has no table for the maze.
 _PAPER_DENSE: dict[str, Any] = {**PAPER, **BUDGET, "bonus_scale": 0.1}
 
 
 def ANY(horizon: int) -> dict[str, Any]:
-    """Return the settings for anybody's environment: as many rounds for a sample as in our own tasks."""
+    """Return the settings for a user's environment: as many rounds per sample as in our own tasks."""
     rounds = min(max(2, horizon // 100), 20)
     return {"steps": 30_000, "eval_episodes": 20, "keeps_better": True, "rounds": rounds}
 

@@ -1,6 +1,6 @@
 """PC-MLP in a kernelized nonlinear regulator: Algorithm 1 with least squares or SGD, and CEM or MPPI.
 
-Its ridge and bonus_scale were found on seeds 100 and up. Returns are noisy, so each policy draws several episodes.
+ridge and bonus_scale were tuned on seeds 100 and up. Returns are noisy, so each policy collects several episodes.
 """
 
 from pcmlp.algorithms.framework import PCMLP

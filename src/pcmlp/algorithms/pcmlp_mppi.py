@@ -1,10 +1,10 @@
 """Deep PC-MLP with random Fourier features and MPPI, which replans at every step (paper: appendices C.1 and D.1).
 
-Fourier features have norm 1 everywhere, so the bonus of a step is at most 2 c / sqrt(lambda) = 0.6 and a plan gets more
-from the goal than from any hundred steps of novelty. Plans are for the beginning of episodes, so none starts in the
-replay. Where only a goal pays, a plan that misses it by a little is worth as much as doing nothing: much of the noise
-is full throttle one way or the other for some steps, which finds the goal again from anywhere, and much is small, which
-mends a plan. That takes more plans, and a better model than the paper's table has.
+Fourier features have norm 1 everywhere, so the bonus of a step is at most 2 c / sqrt(lambda) = 0.6, and the goal is
+worth more to a plan than a hundred steps of novelty. Plans are for the start of episodes, so no imagined episode starts
+at a replayed state. Where only a goal is rewarded, a plan that narrowly misses it is no better than doing nothing. So
+much of the noise is full throttle in one direction for some steps, which finds the goal from anywhere, and much of it
+is small, which corrects a plan. This needs more plans, and a better model, than the paper's table has.
 """
 
 from typing import Any

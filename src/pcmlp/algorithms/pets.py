@@ -1,7 +1,7 @@
 """PETS (Chua et al. 2018): a probabilistic ensemble and CEM, which replans at every step; no bonus.
 
-The paper's CEM: 5 updates of 500 plans of 25 to 30 steps, of which 50 are elites, the first sample of std a quarter of
-the range, held back from the bounds of the actions, 20 particles. One episode per policy, the first of random play.
+CEM is as in the paper: 5 updates, each with 500 plans of 25 to 30 steps, of which 50 are elites; the first std is a
+quarter of the action range, truncated at the bounds; 20 particles. Each policy plays one episode; the first is random.
 """
 
 from typing import Any
@@ -33,8 +33,8 @@ LONG_PLANS: dict[str, Any] = {
     "eval_episodes": 5,
     "planner.plan_length": 30,
 }
-# Fits of as many steps as the paper's five epochs take over 20,000 rows; with 1,000 the error was still falling. With a
-# tenth of this decay members are far too sure about episodes that they have not seen (docs/rivals/pets.md).
+# A fit takes as many steps as the paper's five epochs over 20,000 rows; with 1,000 steps the error was still falling.
+# With a tenth of this decay, members are far too confident about unseen episodes (docs/rivals/pets.md).
 _ROBOT: dict[str, Any] = {**LONG_PLANS, "model.steps": 3_000, "model.decay": 1e-3}
 
 METHOD = Method(

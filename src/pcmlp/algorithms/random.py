@@ -1,4 +1,4 @@
-"""Uniform random actions: what is found without any strategy to explore. Nothing is learned."""
+"""Uniform random actions: the baseline without any exploration strategy. Nothing is learned."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Key
@@ -14,14 +14,14 @@ class RandomPlay(Algorithm):
     """Uniform random actions."""
 
     samples_per_policy: int = setting(200, "real steps of one iteration, in whole episodes", least=1, tiny=20)
-    reward_free: bool = setting(False, "collect without the goal's end, as a reward-free run does")
+    reward_free: bool = setting(False, "do not end episodes at the goal, as in a reward-free run")
 
     def explored_world(self, problem: Problem) -> World:
         """Return the world to collect in, without its goal if there is no reward."""
         return without_goal(problem) if self.reward_free else problem.world
 
     def bind(self, problem: Problem) -> "RandomPlay":
-        """Return the algorithm: it plays any problem."""
+        """Return the algorithm unchanged: it works for any problem."""
         return self
 
     def start(self, keys: Key[Array, " seeds"], mdp: MDP, num_iterations: int) -> "RandomLearner":
@@ -29,7 +29,7 @@ class RandomPlay(Algorithm):
         return RandomLearner(UniformPolicy(mdp.actions), jnp.zeros(keys.shape, int))
 
     def iterate(self, keys: Key[Array, " seeds"], world: World, learner: Learner, n: int) -> Iteration:
-        """Walk, and count the steps."""
+        """Collect steps with random actions and count them."""
         samples, walked = world.collect(stage_keys(keys, n, COLLECT), learner.policy, self.samples_per_policy)
         env_steps = learner.env_steps + jnp.sum(samples.valid, axis=1)
         return Iteration(RandomLearner(learner.policy, env_steps), {}, samples, [walked])
@@ -51,7 +51,7 @@ class RandomLearner(Learner):
 
 
 METHOD = Method(
-    about="uniform random actions: what no exploration strategy finds",
+    about="uniform random actions: the baseline without any exploration strategy",
     algorithm=RandomPlay(),
     presets={
         "ours": {

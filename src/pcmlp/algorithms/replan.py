@@ -1,16 +1,16 @@
-"""A reward that a model was learned without: OP(Pi, r_new, P_theta), planned without a bonus or a new sample.
+"""Planning for a new reward in a learned model: OP(Pi, r_new, P_theta), without a bonus or a new sample.
 
-(paper: section 7.3 explores without a reward and shows what was covered / here: also what that is good for. A model
-that is right wherever the cover has been serves any reward that is paid there.)
+(paper: section 7.3 explores without a reward and shows the coverage / here: we also use the model. A model that is
+right wherever the cover has been can be used for any reward that is paid there.)
 
-An imagined reward may be found from one fresh policy and not from another, so there are `attempts`, of `rounds` calls
-of the planner each, and the policy with the highest imagined return is kept. That return is of episodes that begin at
-the world's own starts, as real ones do; planning also begins at states of the replay (`Deep.replay_starts`), from which
-a goal is near that is far from the start.
+Planning may find an imagined reward from one initial policy and not from another. So there are several `attempts`, each
+of `rounds` calls of the planner, and the policy with the highest imagined return is kept. To compare policies, imagined
+episodes begin at the world's own starts, as real ones do. For planning they also begin at states of the replay
+(`Deep.replay_starts`), some of which are near a goal that is far from the start.
 
-A policy that is planned for a whole episode can rest on whatever the model is wrong about. The alternative is to plan
-at every step of the real episode, as far as the model can be trusted, and to choose among what the exploring policy
-would do (`Search`; planners/guided.py). That needs a reward that is paid on the way.
+A policy that is planned for a whole episode can exploit errors of the model. The alternative is to plan at every step
+of the real episode, only as many steps ahead as the model can be trusted, and to choose among actions of the exploring
+policy (`Search`; planners/guided.py). This needs a reward that is paid on the way to the goal.
 """
 
 import dataclasses
@@ -30,17 +30,17 @@ from pcmlp.settings import SettingError
 from pcmlp.trees import as_inputs, over_seeds, scan, select
 from pcmlp.types import MDP, Metrics, Policy, PredrawsNoise
 
-_MOST = 10_000  # larger numbers are a slip
-_JUDGED = 64  # imagined episodes that a policy is judged by
+_MOST = 10_000  # larger counts are refused as mistakes
+_JUDGED = 64  # number of imagined episodes that a return is averaged over
 _SAC_STEPS, _ROUNDS = 20_000, 5
 
 
 @dataclass(frozen=True)
 class Ahead:
-    """Policies for whole episodes, planned before they begin."""
+    """A way to plan: policies for whole episodes, planned before the episodes begin."""
 
     attempts: int = 3
-    rounds: int | None = None  # None: as many as the planner usually needs
+    rounds: int | None = None  # None: the number that the planner usually needs
 
     def __post_init__(self) -> None:
         check_counts(self)
@@ -54,7 +54,7 @@ class Ahead:
 
 @dataclass(frozen=True)
 class Search:
-    """A plan at every step of an episode: the best of several imagined episodes of the exploring policy."""
+    """A way to plan: at every step, choose the best of several imagined episodes of the exploring policy."""
 
     num_plans: int = 200
     plan_length: int = 15
@@ -64,7 +64,7 @@ class Search:
 
 
 def check_counts(how: Ahead | Search) -> None:
-    """Raise unless all numbers are sensible."""
+    """Raise unless all counts are within their limits."""
     for name, count in asdict(how).items():
         if count is not None and not (type(count) is int and 1 <= count <= _MOST):
             raise SettingError(name, count, f"give 1 to {_MOST}")
@@ -101,7 +101,7 @@ def replan_one(
         policy = select(begins, algo.planner.init(init_key, imagined), policy)
         policy, metrics = algo.planner.plan(plan_key, imagined, policy)
         value = imagined_value(judge_key, judged, policy, metrics)
-        # The last of equals, which has learned for longest; never one whose value is NaN.
+        # Of equal values keep the last, which has learned for longest; never keep a policy whose value is NaN.
         return (policy, select(value >= most, policy, best), jnp.fmax(most, value)), value
 
     first = algo.planner.init(first_key, imagined)
@@ -112,7 +112,7 @@ def replan_one(
 
 
 def imagined_value(key: Key[Array, ""], judged: MDP, policy: Policy, metrics: Metrics) -> Float[Array, ""]:
-    """Return the imagined return, by the planner's own estimate where it has one: each action of a search is costly."""
+    """Return the imagined return; use the planner's own estimate if it has one, because a search is expensive."""
     if "planned_value" in metrics:
         return metrics["planned_value"]
     return mean_return(key, judged, policy.deterministic(), _JUDGED)
@@ -143,7 +143,7 @@ def guided_policies(algo: Deep, mdp: MDP, learner: DeepLearner, how: Search) -> 
 
 def guided_policy(algo: Deep, mdp: MDP, learner: DeepLearner, how: Search) -> GuidedPolicy:
     """Return the searching policy of one seed."""
-    unused = jnp.zeros((1, mdp.states.size))  # a search begins where the episode is, not at imagined starts
+    unused = jnp.zeros((1, mdp.states.size))  # a search begins at the current state, so starts are unused
     imagined = imagination(algo, mdp, learner.bonus, learner.seen, unused, learner.model, jnp.array(False))
     guide = learner.policy.inference_only() if isinstance(learner.policy, PredrawsNoise) else learner.policy
     return GuidedPolicy(guide, imagined, how.num_plans, how.plan_length)

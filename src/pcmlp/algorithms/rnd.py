@@ -1,14 +1,14 @@
 """RND (Burda et al. 2018) as the bonus of Algorithm 2: a pair is novel where a trained network predicts a random one
 badly.
 
-    e(s, a) = |g(s, a) - f(s, a)|^2 / d,      f drawn once and never trained, g trained on the replay to be f
-    b(s, a) = e(s, a) / rms,                  rms the running root mean square of e at the data, before g is trained
+    e(s, a) = |g(s, a) - f(s, a)|^2 / d,      f is drawn once and never trained, g is trained to predict f on the replay
+    b(s, a) = e(s, a) / rms,                  rms is the running root mean square of e on the data, before g is trained
 
-Near data g has learned f and the bonus is 0; elsewhere nothing makes the two agree. Nothing is counted or inverted, so
-there is no covariance: the bonus falls as fast as g learns.
+Near data, g has learned f and the bonus is near 0; elsewhere nothing makes the two agree. There is no covariance: the
+bonus falls as fast as g learns.
 
-paper: f and g see observations / here: (s, a), in the units of phi, which is f; and errors are divided by their own
-root mean square, not by the spread of their discounted sums.
+paper: the inputs of f and g are observations / here: they are (s, a), normalised as for phi, and phi is f; errors are
+divided by their own root mean square, not by the std of their discounted sums.
 """
 
 import dataclasses
@@ -30,8 +30,8 @@ from pcmlp.settings import ConfigError, setting
 from pcmlp.trees import select
 from pcmlp.types import Action, Bonus, Features, FittedBonus, State
 
-_LEAST = 1e-6  # of the unit: where all errors are 0, nothing is new
-_MEASURED = 8  # batches that the unit is measured on
+_LEAST = 1e-6  # least unit of the error, so that the bonus is 0 where all errors are 0
+_MEASURED = 8  # number of batches that the unit is measured on
 
 
 class DistilledBonus(FittedBonus):
@@ -41,7 +41,7 @@ class DistilledBonus(FittedBonus):
     predictor: MLP  # g
     optimiser: PyTree  # the state of Adam
     mean_square: Float[Array, ""]  # the running mean of e^2
-    count: Float[Array, ""]  # iterations in it
+    count: Float[Array, ""]  # number of iterations in `mean_square`
 
     def error(self, state: State, action: Action) -> Float[Array, ""]:
         """Return e of one pair."""
@@ -58,12 +58,12 @@ def network_of(features: Features) -> NetworkFeatures:
     """Return the random network behind phi, or raise if there is none."""
     network = features.features if isinstance(features, SubsetFeatures) else features
     if not isinstance(network, NetworkFeatures):
-        raise ConfigError("features.name: this bonus distils a random network; give random-network")
+        raise ConfigError("features.name: this bonus needs the features of a random network; give random-network")
     return network
 
 
 def normalise_pair(features: Features, state: State, action: Action) -> Float[Array, " n"]:
-    """Return what the network behind phi sees."""
+    """Return the normalised (s, a), which is the input of the network behind phi."""
     chosen = state[jnp.array(features.dims)] if isinstance(features, SubsetFeatures) else state
     return network_of(features).normaliser(jnp.concatenate([chosen, action]))
 
@@ -77,7 +77,7 @@ class Distillation(Bonus):
     sizes: tuple[int, ...] = setting((500, 500), "hidden layers of the predictor", least=1, tiny=(16, 16))
 
     def init(self, key: Key[Array, ""], features: Features, covariance: Float[Array, "d d"]) -> DistilledBonus:
-        """Return an untrained predictor, in units of 1."""
+        """Return an untrained predictor, with 1 as the unit of its error."""
         inputs = network_of(features).normaliser.mean.shape[0]
         predictor = MLP.of(key, (inputs, *self.sizes, covariance.shape[0]), "relu")
         state = optax.adam(self.rate).init(eqx.filter(predictor, eqx.is_array))
@@ -91,13 +91,13 @@ class Distillation(Bonus):
         covariance: Float[Array, "d d"],
         replay: Replay,
     ) -> DistilledBonus:
-        """Measure the unit, then train the predictor on the replay; undo all where the errors are not finite."""
+        """Measure the unit, then train the predictor on the replay; keep the old bonus if an error is not finite."""
         assert isinstance(last, DistilledBonus)
         bonus = dataclasses.replace(last, features=features)
         windows = replay.windows(key, self.steps * self.batch, 1)
         rows = windows.state[:, 0], windows.action[:, 0], windows.valid[:, 0]
         batches = jax.tree.map(lambda x: x.reshape(self.steps, self.batch, *x.shape[1:]), rows)
-        # paper: the error of what was just collected / here: of the replay, of which that is a part
+        # paper: the error on the newest samples / here: the error on the replay, which contains them
         state, action, valid = (x[:_MEASURED].reshape(-1, *x.shape[2:]) for x in batches)
         errors = jax.vmap(bonus.error)(state, action)
         count = bonus.count + 1.0

@@ -1,6 +1,6 @@
 """Model-free SAC (Haarnoja et al. 2018), with the settings of stable-baselines3.
 
-It walks one episode and takes as many updates on a replay of all steps.
+Each iteration collects one episode, then makes as many updates as it has steps, on a replay of all steps.
 """
 
 from pcmlp.algorithms.method import FREE_BUDGET, NO_IMAGINATION, ONE_EPISODE, Method
@@ -8,7 +8,7 @@ from pcmlp.algorithms.model_free import ModelFree
 from pcmlp.planners import SAC
 
 METHOD = Method(
-    about="model-free SAC: as many updates on a replay of real steps as steps are walked",
+    about="model-free SAC: one update on a replay of real steps for each real step",
     algorithm=ModelFree(planner=SAC(entropy=-1.0, normed=False), samples_per_policy=ONE_EPISODE, normalise=False),
     presets={
         "ours": {

@@ -1,6 +1,6 @@
 """SLBO (Luo et al. 2018): Algorithm 2 without a bonus; an entropy term and noise on the real actions explore.
 
-The numbers are those of its release: 20 rounds for 4,000 samples, here as many for a sample.
+The numbers are those of the authors' release: 20 rounds for 4,000 samples; other budgets keep this ratio.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the iterations of several algorithms share: their random numbers, their samples, their replay."""
+"""Functions that several algorithms use in an iteration: for random keys, samples and the replay."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -14,8 +14,8 @@ from pcmlp.spaces import Box
 from pcmlp.trees import select
 from pcmlp.types import MDP, Features, Problem, World, never
 
-# Iterations fold their number into a seed's key, then one of these uses. Other random numbers of a seed fold in a
-# number that no iteration has.
+# The key of an iteration is the seed's key with the iteration number folded in, then one of these uses. Other keys of a
+# seed fold in a number that no iteration has.
 COLLECT, STAGE, BONUS = 0, 1, 2
 EVALUATION, FEATURES, PLANNING, PROMISE = (2**31 + i for i in range(4))
 
@@ -36,20 +36,20 @@ def feature_key(key: Key[Array, ""]) -> Key[Array, ""]:
 
 
 def freeze_after_first(n: Int[Array, ""], new: Features, old: Features) -> Features:
-    """Return phi as it was drawn from the first samples: another one would not fit into the same Sigma."""
+    """Return the phi that was drawn after the first samples: Sigma is a sum over one phi, so phi must not change."""
     return select(n == 1, new, old)
 
 
 def with_executed_actions(samples: Transitions, mdp: MDP) -> Transitions:
-    """Return the samples with the actions that were executed: worlds clip what a policy asks for."""
+    """Return the samples with the executed actions: worlds clip the actions of a policy."""
     if not isinstance(mdp.actions, Box):
         return samples
     return eqx.tree_at(lambda t: t.action, samples, jax.vmap(mdp.actions.clip)(samples.action))
 
 
 def without_goal(problem: Problem) -> World:
-    """Return the world to explore in without a reward: an end that forfeits the bonus of all later steps would keep a
-    reward-free cover away from the goal and from everything behind it. Evaluation keeps the end."""
+    """Return the world to explore in without a reward, in which the goal does not end an episode. An episode that ended
+    there would lose the bonus of all later steps, so a reward-free cover would avoid the goal. Evaluation keeps it."""
     world = problem.world
     return (
         dataclasses.replace(world, mdp=dataclasses.replace(world.mdp, terminal=never)) if problem.goal_ends else world
@@ -62,7 +62,7 @@ def drop_rows(replay: Replay) -> Replay:
 
 
 def restore_rows(replay: Replay, capacity: int, mdp: MDP, walked: Iterable[Transitions]) -> Replay:
-    """Return the replays of all seeds with the rows of every step that was walked."""
+    """Return the replays of all seeds with the rows of every real step."""
 
     def empty(x: Array) -> Array:
         return jnp.zeros((x.shape[0], capacity, *x.shape[2:]), x.dtype)

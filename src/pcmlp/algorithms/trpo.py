@@ -1,6 +1,6 @@
 """Model-free TRPO (Schulman et al. 2015), with the settings of sb3-contrib, whose KL is a mean over action dimensions.
 
-It walks whole episodes of about 2,000 steps for an update.
+Each update uses whole episodes with about 2,000 steps in total.
 """
 
 from pcmlp.algorithms.method import FREE_BUDGET, NO_IMAGINATION, Method
@@ -17,13 +17,13 @@ REAL_TRPO = TRPO(
 )
 
 METHOD = Method(
-    about="model-free TRPO: its update on real steps, a couple of thousand at a time",
+    about="model-free TRPO: each update uses about two thousand real steps",
     algorithm=ModelFree(planner=REAL_TRPO),
     presets={"ours": {"small": {"steps": 20_000}, "robot": FREE_BUDGET, "gym": {"steps": 30_000, "eval_episodes": 20}}},
     unused={
         **NO_IMAGINATION,
         "planner.entropy": "sb3-contrib's TRPO has no entropy term",
-        "replay_size": "TRPO forgets its steps after an update",
+        "replay_size": "TRPO does not keep steps after an update",
         "updates_per_step": "TRPO takes one update per iteration",
     },
 )

@@ -1,6 +1,6 @@
-"""The one assumption about phi, checked before anything is compiled: |phi(s, a)| <= 1 over the task's states.
+"""A check, before anything is compiled, of the assumption about phi: |phi(s, a)| <= 1 over the task's states.
 
-paper: everywhere / here: on the task's box, which Gaussian noise can leave by a little.
+paper: it holds everywhere / here: it holds on the task's box, which Gaussian noise can leave by a little.
 """
 
 import itertools
@@ -22,7 +22,7 @@ _CORNERS = 12  # boxes of more dimensions have too many corners to list
 
 
 def check_draw(feature_map: FeatureMap, mdp: MDP) -> None:
-    """Raise unless the features can be drawn for the MDP; nothing is compiled for it."""
+    """Raise unless the features can be drawn for the MDP; the check compiles nothing."""
     example = Transitions.example(mdp.states, mdp.actions)
     try:
         eqx.filter_eval_shape(feature_map.draw, jr.key(0), mdp, example)
@@ -34,7 +34,7 @@ def feature_dim(features: Features, mdp: MDP) -> int:
     """Return d, or raise if the features do not fit the MDP's states and actions."""
     key, states, actions = jr.key(0), mdp.states, mdp.actions
     sizes = f"states of size {states.size} and actions of size {actions.size}"
-    # JAX reads past the end of a table without an error.
+    # Check table sizes here, because JAX reads past the end of a table without an error.
     if isinstance(features, OneHotFeatures | TableFeatures) and features.sizes != (states.size, actions.size):
         raise ConfigError(
             f"features do not take {sizes}: they are a table of {features.sizes[0]} x {features.sizes[1]}"
@@ -58,7 +58,7 @@ def largest_norm(features: Features, states: Space, actions: Space) -> Float[Arr
         low = np.concatenate([np.asarray(states.low), np.asarray(actions.low)])
         high = np.concatenate([np.asarray(states.high), np.asarray(actions.high)])
         if not np.isfinite([low, high]).all():
-            raise ConfigError("a state or action has no bound: phi can only be scaled over bounded ones; give bounds")
+            raise ConfigError("a state or action has no bound: phi can be scaled only over bounded spaces; give bounds")
         inside = np.random.default_rng(0).uniform(low, high, (2000, low.size))
         ends = list(itertools.product(*zip(low, high, strict=True))) if low.size <= _CORNERS else [low, high]
         corners = np.array(ends)

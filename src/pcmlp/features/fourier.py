@@ -19,7 +19,7 @@ from pcmlp.settings import SettingError, setting
 from pcmlp.spaces import Box
 from pcmlp.types import MDP, FeatureMap, Features
 
-_POINTS = 500  # that the units and the bandwidth are estimated from
+_POINTS = 500  # number of points that the units and the bandwidth are estimated from
 
 
 class FourierFeatures(eqx.Module):
@@ -39,10 +39,10 @@ class FourierFeatures(eqx.Module):
 class Fourier(FeatureMap):
     """Random Fourier features of the RBF kernel."""
 
-    dim: int = setting(100, "number of features, which come in pairs", least=2, tiny=10)
+    dim: int = setting(100, "number of features, which must be even", least=2, tiny=10)
     bandwidth: float | None = setting(None, "bandwidth of the kernel; none: the median distance of two points", above=0)
-    action_weight: float = setting(1.0, "how much an action counts beside a state", above=0)
-    dims: tuple[int, ...] | None = setting(None, "coordinates of the state that phi sees; none: all", least=0)
+    action_weight: float = setting(1.0, "weight of actions relative to states", above=0)
+    dims: tuple[int, ...] | None = setting(None, "coordinates of the state that phi uses; none: all", least=0)
 
     def check(self) -> None:
         """Raise if settings contradict each other."""
@@ -79,14 +79,14 @@ def draw_fourier(
     bandwidth: float | Float[Array, ""] | None = None,
     weight: Float[Array, " n"] | None = None,
 ) -> FourierFeatures:
-    """Draw features for inputs like `points`, which set the units and, if it is not given, the bandwidth. A coordinate
+    """Draw features for inputs like `points`, which set the units and, if none is given, the bandwidth. A coordinate
     with `weight` w counts w times as much as the others."""
     std = jnp.std(points, axis=0)
-    # A coordinate that does not vary has no unit; a tiny one would turn its first change into noise.
+    # A coordinate that does not vary gets the unit 1; a tiny unit would turn its first change into noise.
     units = jnp.where(std > 1e-6 * (1.0 + jnp.abs(jnp.mean(points, axis=0))), std, 1.0)
     units = units if weight is None else units / weight
     width = median_distance(points / units[None, :]) if bandwidth is None else jnp.asarray(bandwidth)
-    width = jnp.where(width > 0, width, 1.0)  # most points are the same
+    width = jnp.where(width > 0, width, 1.0)  # the median distance is 0 if most points are equal
     return FourierFeatures(jr.normal(key, (dim // 2, points.shape[1])) / width, units)
 
 
@@ -96,7 +96,7 @@ def median_distance(x: Float[Array, "n m"]) -> Float[Array, ""]:
     return jnp.median(distance[jnp.triu_indices(x.shape[0], 1)])
 
 
-# cos(x - k pi/2) is +-sin r or +-cos r, r = x - n pi/2 in [-pi/4, pi/4]; n - k mod 4 says which of the four.
+# cos(x - k pi/2) is +-sin r or +-cos r, r = x - n pi/2 in [-pi/4, pi/4]; (n - k) mod 4 says which of the four.
 # sin r = r + r z p(z) and cos r = 1 - z/2 + z^2 q(z) with z = r^2: Chebyshev interpolation over [0, (pi/4)^2]
 _SINE = (-1.95879499e-04, 8.33274863e-03, -1.66666647e-01)
 _COSINE = (2.45479913e-05, -1.38883033e-03, 4.16666647e-02)
@@ -106,8 +106,8 @@ _QUARTER = (1.5703125, 4.837512969970703e-4, 7.54978995489188e-8)  # pi/2; n tim
 def cosine(x: Float[Array, " n"], quarters: Int[Array, " n"]) -> Float[Array, " n"]:
     """Return cos(x - quarters pi/2).
 
-    XLA's own cosine calls the C library for one number at a time on a CPU, ten times slower than this: it was half of
-    an MPPI step with Fourier features. The error is 1.2e-7 for |x| up to 1000.
+    XLA's own cosine calls the C library for one number at a time on a CPU, ten times slower than this: it took half of
+    the time of an MPPI step with Fourier features. The error is 1.2e-7 for |x| up to 1000.
     """
     n = jnp.round(x * (2 / math.pi))
     r = x

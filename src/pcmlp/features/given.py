@@ -1,4 +1,4 @@
-"""Feature maps that draw nothing: the task's own phi, and none."""
+"""Feature maps without random draws: the task's own phi, and no features."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from pcmlp.types import MDP, Action, FeatureMap, Features, State
 
 
 class TaskFeatures(FeatureMap):
-    """The task's own phi, under which its setting is proved."""
+    """The task's own phi, for which its theorem holds."""
 
     def draw(self, key: Key[Array, ""], mdp: MDP, samples: Transitions) -> Features:
         """Raise: Algorithm 1 takes phi from the problem (`PCMLP.bind`), and Algorithm 2 draws its own."""

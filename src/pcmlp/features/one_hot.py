@@ -1,4 +1,4 @@
-"""Features of finite MDPs: a coordinate for each (s, a), or any table of them.
+"""Features of finite MDPs: one coordinate for each (s, a), or any table of features.
 
 With one-hot phi the covariance is diagonal and its entries are visit frequencies, so the elliptical bonus is the
 count-based one (paper: section 4, after Eq. 2).

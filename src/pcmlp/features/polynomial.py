@@ -3,7 +3,8 @@
     phi_j(s, a) = (1/C) prod_i ((s, a)_i / u_i)^e_ji,     sum_i e_ji <= degree
 
 u_i is the bound of coordinate i. Monomials of coordinates within their bounds are at most 1, so C = sqrt(d) keeps the
-norm at most 1; a KNR with these features has polynomial dynamics, at degree 1 without the constant linear ones.
+norm at most 1; a KNR with these features has polynomial dynamics; with degree 1 and no constant, linear
+dynamics.
 """
 
 import itertools
@@ -19,7 +20,7 @@ from pcmlp.settings import ConfigError, SettingError, setting
 from pcmlp.spaces import Box
 from pcmlp.types import MDP, FeatureMap
 
-_MOST = 5_000  # monomials: a covariance of more features takes long to factorise
+_MOST = 5_000  # largest number of monomials: a larger covariance takes too long to factorise
 
 
 class PolynomialFeatures(eqx.Module):

@@ -3,15 +3,15 @@
     phi(s, a) = scale * relu(W_2 relu(W_1 x + b_1) + b_2),    x = (s, a) normalised,    W, b drawn once
 
 The network has the shape of the model and is never trained. Biases keep phi from being positively homogeneous: without
-them phi(t x) = t phi(x), all points of a ray have the same direction of phi, and data near the middle would lower the
-bonus of its far end. One constant scales phi, so its geometry is that of the network. The normaliser is frozen: a
-moving one would add moments of different phi into one covariance.
+them phi(t x) = t phi(x), so phi has the same direction at all points of a ray, and data near the origin would lower the
+bonus at its far end. phi is scaled by one constant, which keeps the geometry of the network. The normaliser is frozen:
+otherwise moments of different phi would be added into one covariance.
 
 The norm is at most `norm` over the boxes or, where these have no bounds, over the first data with a margin. Elsewhere
-it grows at most linearly, |phi(x) - phi(y)| <= scale |W_1| |W_2| |x - y|. The ridge must be seen against it: phi / 10
-with ridge lambda has the bonus of phi with ridge 100 lambda, for which nothing that was visited matters.
+it grows at most linearly, |phi(x) - phi(y)| <= scale |W_1| |W_2| |x - y|. The ridge must be chosen for this norm:
+phi / 10 with ridge lambda has the bonus of phi with ridge 100 lambda, which hardly depends on the visited states.
 
-paper: the layer of a randomly initialised network, without its scale or inputs / here: as above.
+paper: the layer of a randomly initialised network, without its scale or inputs / here: as described above.
 """
 
 import math
@@ -33,8 +33,8 @@ Number = float | Float[Array, ""]
 
 _POINTS = 512
 _ASCENTS = 8
-_SLACK = 1.02  # the search for the largest norm over a box is not exact
-_MARGIN = 2.0  # how far beyond the first data the norm still holds
+_SLACK = 1.02  # factor for safety, because the search for the largest norm over a box is not exact
+_MARGIN = 2.0  # over this multiple of the first data's range, |phi| is at most `norm`
 
 
 class NetworkFeatures(eqx.Module):
@@ -50,7 +50,7 @@ class NetworkFeatures(eqx.Module):
         return self.scale * self.net.hidden(x, precision="highest")
 
     def scale_to(self, largest: Float[Array, ""], norm: Number) -> "NetworkFeatures":
-        """Return the features with `norm` in place of the norm `largest`."""
+        """Return the features rescaled so that the norm `largest` becomes `norm`."""
         return NetworkFeatures(self.net, self.normaliser, norm / jnp.where(largest > 0, largest, 1.0))
 
 
@@ -59,8 +59,8 @@ class RandomNetwork(FeatureMap):
 
     sizes: tuple[int, ...] = setting((500, 500), "hidden layers; phi is the last one", least=1, tiny=(16, 16))
     norm: float = setting(1.0, "largest |phi| over the task's states", above=0, most=1)
-    action_weight: float = setting(0.2, "how much an action counts beside a state", above=0)
-    dims: tuple[int, ...] | None = setting(None, "coordinates of the state that phi sees; none: all", least=0)
+    action_weight: float = setting(0.2, "weight of actions relative to states", above=0)
+    dims: tuple[int, ...] | None = setting(None, "coordinates of the state that phi uses; none: all", least=0)
 
     def draw(self, key: Key[Array, ""], mdp: MDP, samples: Transitions) -> Features:
         """Draw a network, in the units of the spaces if all bounds are finite, else of the samples."""
@@ -73,7 +73,7 @@ class RandomNetwork(FeatureMap):
         return self.over_samples(key, samples)
 
     def over_boxes(self, key: Key[Array, ""], states: Box, actions: Box) -> NetworkFeatures:
-        """Draw phi in units of the boxes' own spread, with the largest norm over them `norm`."""
+        """Draw phi in units of the std of the boxes, with `norm` as its largest norm over them."""
         low, high = jnp.concatenate([states.low, actions.low]), jnp.concatenate([states.high, actions.high])
         units = jnp.where(high > low, (high - low) / math.sqrt(12.0), 1.0)  # the std of a uniform variable
         units = units.at[states.size :].divide(self.action_weight)
@@ -82,7 +82,7 @@ class RandomNetwork(FeatureMap):
         return phi.scale_to(_SLACK * largest_norm(point_key, phi, low, high), self.norm)
 
     def over_samples(self, key: Key[Array, ""], samples: Transitions) -> NetworkFeatures:
-        """Draw phi in units of the first data, with the largest norm over them `norm` / 2.
+        """Draw phi in units of the first data, with `norm` / 2 as its largest norm over them.
 
         States further out than twice the data have norms above `norm`, in proportion to their distance (1.3 to 3.3
         over all of mountain-car's states, after 400 steps of noise). Beyond all kinks of the network phi is nearly
@@ -103,7 +103,7 @@ class RandomNetwork(FeatureMap):
 def largest_norm(
     key: Key[Array, ""], phi: NetworkFeatures, low: Float[Array, " n"], high: Float[Array, " n"]
 ) -> Float[Array, ""]:
-    """Search the largest norm over a box: at random points and at the corners that their gradients point to.
+    """Search for the largest norm over a box: at random points and at the corners that their gradients point to.
 
     |phi| is nearly convex in (s, a), and a convex function grows from a point to the corner its gradient points at.
     """

@@ -1,8 +1,8 @@
-"""Features that see only some coordinates of the state.
+"""Features that use only some coordinates of the state.
 
     phi(s, a) = psi(s_i1, ..., s_ik, a)
 
-The bonus then pays for new values of those coordinates: in a maze, for new ground and not for new postures of a leg.
+The bonus then pays for new values of those coordinates: in a maze, for new positions and not for new postures of a leg.
 
 paper: phi of the whole (s, a) / here: the same unless coordinates are chosen.
 """

@@ -1,4 +1,4 @@
-"""The class of models that a task brings along."""
+"""The class of models that is defined by the task."""
 
 from jaxtyping import Array, Key
 

@@ -1,6 +1,6 @@
-"""The world's own transition in place of a model: P = P*, and nothing to learn.
+"""The world's own transition in place of a model: P = P*, so nothing is learned.
 
-(paper: PETS-GT, section 7.1.) It shows what planning alone achieves: all that a better model could add.
+(paper: PETS-GT, section 7.1.) It shows what planning alone achieves, and so how much a better model could gain.
 """
 
 from collections.abc import Callable
@@ -42,6 +42,6 @@ def check_transition(mdp: MDP) -> None:
         jax.eval_shape(lambda key: mdp.transition(key, mdp.states.sample(key), mdp.actions.sample(key)), jr.key(0))
     except ConfigError as error:
         raise ConfigError(
-            "plans in true dynamics, which nobody can enter from a state of this simulator; "
+            "plans in the true dynamics, but this simulator cannot be set to a given state; "
             "leave out task.simulator, choose another task, or give --algo pets"
         ) from error

@@ -4,7 +4,7 @@ With known sigma the likelihood is the squared error, and W is fitted in one of 
 
     sgd    W <- Pi_F( W - eta (W phi_i - s'_i) phi_i^T ) from W = 0, once over the data; the iterates' average;
            eta = F^2 / ((F + B) sqrt(M)), B a bound on |s'| (appendix B, dimension-free SGD);
-           sgd-corrected has F for F^2, with which the appendix's bound holds for every F (docs/theory.md)
+           sgd-corrected has F in place of F^2; then the appendix's bound holds for every F (docs/theory.md)
     exact  argmin over |W|_F <= F of sum_i |W phi_i - s'_i|^2: least squares, with the multiplier of the norm bound
            found by bisection
 """
@@ -21,7 +21,7 @@ from pcmlp.replay import Replay
 from pcmlp.settings import ConfigError, setting
 from pcmlp.types import MDP, Features, FittedModel, Metrics, Model
 
-_FAILURE = 0.1  # delta of the state bound B
+_FAILURE = 0.1  # delta in the state bound B
 _BISECTIONS = 60
 
 
@@ -46,10 +46,10 @@ class KNRTransition(FittedModel):
 class KNR(Model):
     """Regulators of the task's features with |W|_F <= F, fitted by least squares or SGD."""
 
-    # paper: SGD / here: any of three, by default exact least squares, which needs fewer samples
+    # paper: SGD / here: one of three methods, by default exact least squares, which needs fewer samples
     method: Literal["exact", "sgd", "sgd-corrected"] = setting("exact", "how W is fitted")
     radius: float | None = setting(None, "F; none: the task's own", above=0)
-    # What the problem says about the class (`PCMLP.bind`).
+    # These are set from the problem (`PCMLP.bind`).
     features: Features | None = None
     sigma: float = 0.0
 
@@ -60,7 +60,7 @@ class KNR(Model):
         return KNRTransition(jnp.zeros((mdp.states.size, example.shape[0])), features, self.sigma)
 
     def train(self, key: Key[Array, ""], mdp: MDP, model: FittedModel, replay: Replay) -> tuple[KNRTransition, Metrics]:
-        """Fit W to all rows of the replay, whatever was fitted before."""
+        """Fit W to all rows of the replay; the previous W is not used."""
         features, radius, data = self._features(), self.radius, replay.data
         assert radius is not None
         phi = jnp.where(data.valid[:, None], jax.vmap(features)(data.state, data.action), 0.0)
@@ -111,7 +111,7 @@ def averaged_sgd(
 ) -> Float[Array, "s d"]:
     """Take one projected step for each valid row, in random order; return the average of the iterates before each step.
 
-    paper: the step has a factor F^2, with which the lemma is false for F far from 1 / here: that, or F if `corrected`.
+    paper: the step has a factor F^2, with which the lemma is false for F far from 1 / here: F^2, or F if `corrected`.
     """
     samples = jnp.maximum(jnp.sum(valid, dtype=jnp.float32), 1.0)
     bound = target_bound(radius, sigma, target.shape[1], samples, _FAILURE)

@@ -1,6 +1,6 @@
 """Linear MDPs (paper: section 3): P(s' | s, a) = <mu(s'), phi(s, a)> with mu in a finite class Upsilon.
 
-Fitted by exact maximum likelihood over Upsilon, which the theorem for linear MDPs assumes (paper: section 5).
+The fit is exact maximum likelihood over Upsilon, which the theorem for linear MDPs assumes (paper: section 5).
 """
 
 import equinox as eqx
@@ -15,8 +15,8 @@ from pcmlp.replay import Replay
 from pcmlp.settings import ConfigError
 from pcmlp.types import MDP, FittedModel, Metrics, Model
 
-# A finite ln 0: a member that excludes what was seen loses to any that does not, and if all do, the one with the fewest
-# exclusions wins.
+# A finite value in place of ln 0. A member that gives an observed transition probability 0 loses to any that does not;
+# if all members do, the one with the fewest such transitions wins.
 _IMPOSSIBLE = -1e6
 
 
@@ -33,7 +33,7 @@ class LinearTransition(FittedModel):
     def __call__(self, key: Key[Array, ""], state: Int[Array, ""], action: Int[Array, ""]) -> Int[Array, ""]:
         """Draw the next state."""
         p = jnp.matmul(self.features(state, action), self.mu, precision="highest")
-        return jr.categorical(key, jnp.log(jnp.maximum(p, 0.0)))  # a 0 may come out as -1e-9
+        return jr.categorical(key, jnp.log(jnp.maximum(p, 0.0)))  # rounding may turn 0 into -1e-9
 
 
 class LinearMDP(Model):
@@ -41,7 +41,7 @@ class LinearMDP(Model):
 
     features: TableFeatures
     upsilon: Float[Array, "..."]  # [members, d, S]
-    prior: int = eqx.field(static=True, default=0)  # the member that nothing was fitted to
+    prior: int = eqx.field(static=True, default=0)  # the member before anything is fitted
 
     def check(self) -> None:
         """Raise unless the class consists of distributions."""
@@ -58,7 +58,7 @@ class LinearMDP(Model):
     def train(
         self, key: Key[Array, ""], mdp: MDP, model: FittedModel, replay: Replay
     ) -> tuple[LinearTransition, Metrics]:
-        """Return argmax over Upsilon of sum_i ln <mu(s'_i), phi(s_i, a_i)>; the data enter only by their counts."""
+        """Return argmax over Upsilon of sum_i ln <mu(s'_i), phi(s_i, a_i)>; only the counts of transitions matter."""
         num_states, num_actions, _ = self.features.phi.shape
         counts = count(replay.data, num_states, num_actions)
         p = jnp.einsum("xaz,uzy->uxay", self.features.phi, self.upsilon, precision="highest")

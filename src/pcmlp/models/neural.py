@@ -2,17 +2,17 @@
 
     P(s, a) = s + delta(s, a),      delta = mean_d + std_d * net((s, a) normalised)
     loss    = mean over windows i and steps l < L of | (delta(s^_{i+l}, a_{i+l}) - (s_{i+l+1} - s_{i+l})) / std_d |,
-              s^_i = s_i,  s^_{i+l+1} = P(s^_{i+l}, a_{i+l}),   steps after an episode's end left out
+              s^_i = s_i,  s^_{i+l+1} = P(s^_{i+l}, a_{i+l}),   without steps after the end of an episode
 
-The net sees and predicts numbers of order 1 whatever the units of a state. It predicts differences because a step
-changes a state little. L > 1 also trains the net on the states that it predicts itself, which a planner asks about.
+Inputs and outputs of the net are of order 1, whatever the units of a state. It predicts differences because a step
+changes a state little. L > 1 also trains the net on its own predictions, which a planner feeds back into it.
 
-The optimiser's state is part of the fitted model: training again continues where it stopped. A step that cannot be
-right is skipped, and a fit that has exploded is undone, so a model made of finite numbers stays one; `model_skipped`
-counts the lost steps.
+The optimiser's state is part of the fitted model: training again continues where it stopped. A step with an
+absurd gradient is skipped, and a fit that has exploded is undone, so the parameters stay finite; `model_skipped` counts
+the lost steps.
 
-With several `members`, each net has its own first weights and its own windows (paper: none; PETS, Chua et al. 2018).
-The members agree where there are data and not elsewhere:
+With several `members`, each net has its own initial weights and its own windows (not in the paper; PETS, Chua et al.
+2018). The members agree where there are data, and disagree elsewhere:
 
     P(s, a) = P_m(s, a),  m uniform for each call;     disagreement = | std_m delta_m(s, a) / std_d |
 """
@@ -32,25 +32,25 @@ from pcmlp.settings import setting
 from pcmlp.trees import map_leading, take
 from pcmlp.types import MDP, FittedModel, Metrics, Model
 
-_LIMIT = 100.0  # normalised states stay within +-100: an imagination that diverges stays finite
-_FLOOR = 1e-3  # the least std of a difference, as a share of its coordinate's own
-# The gradient of an error's norm does not grow with the error, only with the net and its inputs, which are of order 1:
-# its own norm was at most 20 on the classic tasks, with windows of 8 steps. A gradient like this comes from one window
-# that has gone astray, and clipping would leave nothing but that window.
+_LIMIT = 100.0  # normalised states are clipped to +-100, so that diverging predictions stay finite
+_FLOOR = 1e-3  # the least std of a difference, as a share of the std of its coordinate
+# Steps whose gradient has a larger norm are skipped. The gradient of an error's norm does not grow with the error, only
+# with the net and its inputs, which are of order 1: it was at most 20 on the classic tasks, with windows of 8 steps. A
+# gradient as large as this comes from one window that diverges; after clipping, only that window would count.
 _ABSURD = 1e6
-_EXPLODED = 10.0  # times the loss that a fit began with, or that of predicting the mean change
+_EXPLODED = 10.0  # a fit is undone at this multiple of its first loss, or of the loss of predicting the mean
 
 
 class NeuralModel(FittedModel):
     """One network.
 
-    paper: P is Gaussian with covariance sigma^2 I, sigma not given / here: its mean, without noise.
+    paper: P is Gaussian with covariance sigma^2 I, sigma not given / here: only the mean, without noise.
     """
 
     net: MLP
     optimiser: PyTree  # the state of Adam
-    inputs: Normaliser  # of (s, a)
-    change: Normaliser  # of s' - s
+    inputs: Normaliser  # normalises (s, a)
+    change: Normaliser  # normalises s' - s
 
     def difference(self, state: Float[Array, " s"], action: Float[Array, " a"]) -> Float[Array, " s"]:
         """Predict s' - s."""
@@ -58,7 +58,7 @@ class NeuralModel(FittedModel):
         return self.change.inverse(self.net(x))
 
     def bound(self, state: Float[Array, " s"]) -> Float[Array, " s"]:
-        """Clip a predicted state."""
+        """Clip a predicted state to finite bounds."""
         return clip_state(self.inputs, state)
 
     def __call__(
@@ -69,20 +69,20 @@ class NeuralModel(FittedModel):
 
 
 class NeuralEnsemble(FittedModel):
-    """Several networks, as one record whose arrays have a leading axis."""
+    """Several networks, stored as one pytree whose arrays have a leading axis of members."""
 
     members: NeuralModel
     size: int = eqx.field(static=True)
 
     def member(self, index: Int[Array, ""] | int) -> NeuralModel:
-        """Return one network, for a rollout that stays with it: a call of the ensemble costs as much as all members."""
+        """Return one network, for a rollout with one member; a call of the ensemble computes all members."""
         return take(self.members, index)
 
     def __call__(
         self, key: Key[Array, ""], state: Float[Array, " s"], action: Float[Array, " a"]
     ) -> Float[Array, " s"]:
-        """Predict the next state by a random member."""
-        # Under vmap each state has a key: selecting one prediction is cheap, selecting the weights of one net is not.
+        """Predict the next state with a random member."""
+        # Under vmap each state has its own key: selecting a prediction is cheap, selecting the weights of a net is not.
         predictions = jax.vmap(lambda model: model(key, state, action))(self.members)
         return predictions[jr.randint(key, (), 0, self.size)]
 
@@ -118,14 +118,14 @@ class Neural(Model):
         return NeuralModel(net, state, Normaliser.identity(states + actions), Normaliser.identity(states))
 
     def _optimiser(self) -> optax.GradientTransformation:
-        """Return Adam with the decay as part of the gradient, as in papers before AdamW; AdamW's 1e-5 would do
-        nothing."""
+        """Return Adam with the decay as part of the gradient, as in papers before AdamW. With AdamW, 1e-5 would have
+        no effect."""
         return optax.chain(
             optax.clip_by_global_norm(self.clip), optax.add_decayed_weights(self.decay), optax.adam(self.rate)
         )
 
     def train(self, key: Key[Array, ""], mdp: MDP, model: FittedModel, replay: Replay) -> tuple[FittedModel, Metrics]:
-        """Take `steps` SGD steps on windows of the replay, after taking units from it; metrics are means of members."""
+        """Fit the units to the replay, then take `steps` SGD steps on its windows; metrics are means over members."""
         if isinstance(model, NeuralModel):
             return self._train_one(key, model, replay)
         assert isinstance(model, NeuralEnsemble)
@@ -166,7 +166,7 @@ def fit_units(data: Transitions) -> tuple[Normaliser, Normaliser]:
 
 
 def safe_norm(x: Float[Array, " n"]) -> Float[Array, ""]:
-    """Return |x|, with the gradient 0 at 0, where that of the square root is NaN."""
+    """Return |x|, with gradient 0 at 0, where the gradient of the square root is NaN."""
     square = jnp.sum(x**2)
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
 
@@ -188,7 +188,7 @@ def window_errors(
 def window_loss(
     model: NeuralModel, data: Transitions, rows: Int[Array, "n l"], valid: Bool[Array, "n l"]
 ) -> tuple[Float[Array, ""], Float[Array, "n l"]]:
-    """Return the mean error over the valid steps of windows, and all errors, 0 where they do not count.
+    """Return the mean error over the valid steps of windows, and all errors, 0 at invalid steps.
 
     paper: the sum over windows and steps of the norm in the state's own units / here: the mean, over std.
     """
@@ -200,7 +200,7 @@ def window_loss(
 
 
 def masked_mean(errors: Float[Array, "..."], valid: Bool[Array, "..."]) -> Float[Array, ""]:
-    """Return the mean of errors that are 0 where they are not valid."""
+    """Return the mean over valid entries of errors that are 0 at invalid ones."""
     return jnp.sum(errors) / jnp.maximum(jnp.sum(valid, dtype=jnp.float32), 1.0)
 
 

@@ -3,9 +3,9 @@
     (r, z) = net(s, a, s' - s), all normalised,     an imagined step ends where z > 0
     loss   = mean over rows of  (r - r_i)^2 / var(r)  +  cross-entropy(z, ended_i)
 
-paper: reward and termination are known / here: or learned, beside the dynamics and from the same replay. A planner
-exploits the errors of a reward as it does those of a model, so an imagined reward stays between the least and the most
-that the replay has.
+paper: reward and termination are known / here: they can also be learned, from the same replay as the dynamics. A
+planner exploits the errors of a reward as it does those of a model, so an imagined reward is clipped to the range of
+the rewards in the replay.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from pcmlp.replay import Replay, Transitions
 from pcmlp.settings import Part, setting
 from pcmlp.types import MDP, FittedModel, Metrics, Model, unknown
 
-_LIMIT = 10.0  # normalised inputs stay within it: further out a ReLU net extrapolates in straight lines
+_LIMIT = 10.0  # normalised inputs are clipped to +-10: further out, a ReLU net extrapolates linearly
 
 
 class Outcome(eqx.Module):
@@ -30,22 +30,22 @@ class Outcome(eqx.Module):
 
     net: MLP
     optimiser: PyTree  # the state of Adam
-    inputs: Normaliser  # of (s, a, s' - s)
-    paid: Normaliser  # of r
-    least: Float[Array, ""]  # of the rewards in the replay
+    inputs: Normaliser  # normalises (s, a, s' - s)
+    paid: Normaliser  # normalises r
+    least: Float[Array, ""]  # smallest reward in the replay
     most: Float[Array, ""]
 
     def predict(
         self, state: Float[Array, " s"], action: Float[Array, " a"], next_state: Float[Array, " s"]
     ) -> Float[Array, " 2"]:
-        """Return the reward in units of its spread, and the logit of the end."""
+        """Return the normalised reward, and the logit of the end."""
         x = jnp.concatenate([state, action, next_state - state])
         return self.net(jnp.clip(self.inputs(x), -_LIMIT, _LIMIT))
 
     def reward(
         self, state: Float[Array, " s"], action: Float[Array, " a"], next_state: Float[Array, " s"]
     ) -> Float[Array, ""]:
-        """Return the predicted reward, within what was seen."""
+        """Return the predicted reward, clipped to the range of the replay."""
         predicted = self.paid.inverse(self.predict(state, action, next_state)[:1])[0]
         return jnp.clip(predicted, self.least, self.most)
 
@@ -60,7 +60,7 @@ class OutcomeNet(Part):
     """A network for rewards and ends that are not given as functions."""
 
     sizes: tuple[int, ...] = setting((128, 128), "hidden layers", least=1, tiny=(16, 16))
-    # Ends are rare among the rows, and a step of so small a net is cheap: four times the steps of the dynamics.
+    # Ends are rare, and a step of a small net is cheap, so there are four times as many steps as for the dynamics.
     steps: int = setting(400, "SGD steps of one round", least=1, tiny=2)
     batch: int = setting(128, "rows of one SGD step", least=1, tiny=16)
     rate: float = setting(1e-3, "learning rate of Adam", above=0)
@@ -81,7 +81,7 @@ class OutcomeNet(Part):
         )
 
     def train(self, key: Key[Array, ""], outcome: Outcome, replay: Replay) -> tuple[Outcome, Metrics]:
-        """Take SGD steps on single rows; undo all where the errors are not finite."""
+        """Take SGD steps on single rows; keep the old network if an error is not finite."""
         began = renormalise(outcome, replay.data)
         rows, _ = replay.window_rows(key, self.steps * self.batch, 1)
 
@@ -112,8 +112,8 @@ def renormalise(outcome: Outcome, data: Transitions) -> Outcome:
 def outcome_loss(
     outcome: Outcome, rows: Transitions
 ) -> tuple[Float[Array, ""], tuple[Float[Array, ""], Float[Array, ""]]]:
-    """Return the loss; and the reward's root mean square error in units of its spread, and the error rate of ends:
-    the mean of the share of ends that were missed and the share of continuations that were taken for ends."""
+    """Return the loss, the root mean square error of the normalised reward, and the error rate of ends: the mean of
+    the share of ends that were missed and the share of continuations that were predicted to end."""
     predicted = jax.vmap(outcome.predict)(rows.state, rows.action, rows.next_state)
     paid = jax.vmap(outcome.paid)(rows.reward[:, None])[:, 0]
     square = jnp.mean((predicted[:, 0] - paid) ** 2)
@@ -126,7 +126,7 @@ def outcome_loss(
 
 
 class CompleteModel(FittedModel):
-    """Dynamics, and the reward and end that were unknown."""
+    """A fitted model of the dynamics, and of the reward and end if these are unknown."""
 
     dynamics: FittedModel
     outcome: Outcome
@@ -155,12 +155,12 @@ class WithOutcome(Model):
     outcome: OutcomeNet
 
     def init(self, key: Key[Array, ""], mdp: MDP) -> CompleteModel:
-        """Return both untrained."""
+        """Return both parts untrained."""
         dynamics_key, outcome_key = jr.split(key)
         return CompleteModel(self.dynamics.init(dynamics_key, mdp), self.outcome.init(outcome_key, mdp))
 
     def train(self, key: Key[Array, ""], mdp: MDP, model: FittedModel, replay: Replay) -> tuple[CompleteModel, Metrics]:
-        """Train both on the replay."""
+        """Train both parts on the replay."""
         assert isinstance(model, CompleteModel)
         dynamics_key, outcome_key = jr.split(key)
         dynamics, metrics = self.dynamics.train(dynamics_key, mdp, model.dynamics, replay)

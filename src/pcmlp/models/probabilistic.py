@@ -1,18 +1,18 @@
-"""The probabilistic ensemble of PETS (Chua et al. 2018), which MBPO has too (Janner et al. 2019).
+"""The probabilistic ensemble of PETS (Chua et al. 2018), also used by MBPO (Janner et al. 2019).
 
     s' = s + mean_d + std_d * y,    y ~ N(mu_m(x), diag(exp(v_m(x)))),    x = (s, a) normalised,    m a member
-    v   = soft bounds of the net's own v between `least` and `most`, which are learned
+    v   = the net's output, softly bounded by `least` and `most`, which are learned
     loss = mean over rows and coordinates of (y_i - mu(x_i))^2 exp(-v(x_i)) + v(x_i),  + 0.01 sum(most - least)
 
-Each member is fitted to a bootstrap of the replay: every row counts Poisson(1) times for it. Noise of the world is in
-v; what is unknown for lack of data is in how the members differ. A rollout that draws a member at every step is the
-paper's TS1; one that stays with a member (`member`) is its TS-infinity.
+Each member is fitted to a bootstrap of the replay, in which every row counts Poisson(1) times. The noise of the world
+is modelled by v; uncertainty for lack of data shows in how the members differ. A rollout that draws a member at every
+step is the paper's TS1; one that stays with a member (`member`) is its TS-infinity.
 
-`model_error` is the error on rows that a member's last bootstrap left out, about e^-1 of them, in the units of
-`Neural`'s. Most were in an earlier bootstrap, so it flatters all members alike. Members are sorted by it: the first
-`elites` are the best (MBPO uses 5 of 7).
+`model_error` is the error on rows that a member's last bootstrap left out, about e^-1 of them, in the same
+units as for `Neural`. Most of these rows were in an earlier bootstrap, so the error is too low, but for all members
+alike. Members are sorted by it: the first `elites` are the best (MBPO uses 5 of 7).
 
-paper: a number of epochs / here: a number of steps, so that one program serves all iterations.
+paper: a number of epochs / here: a number of steps, so that one compiled program serves all iterations.
 """
 
 import math
@@ -31,13 +31,13 @@ from pcmlp.settings import SettingError, setting
 from pcmlp.trees import map_leading, take
 from pcmlp.types import MDP, FittedModel, Metrics, Model
 
-_LIMIT = 100.0  # normalised inputs stay within +-100
-_LEAST, _MOST = -10.0, 0.5  # bounds of the log-variances at first
-_PENALTY = 0.01  # on the distance of these bounds
+_LIMIT = 100.0  # normalised inputs are clipped to +-100
+_LEAST, _MOST = -10.0, 0.5  # initial bounds of the log-variances
+_PENALTY = 0.01  # weight of the penalty on the distance between these bounds
 _CLIP = 100.0  # largest norm of the gradient
-_ABSURD = 1e8  # a squared error over a variance of e^-10 gives gradients of 1e5
-_EXPLODED = 10.0  # times the error that a fit began with, or that of predicting the mean change
-_LEFT_OUT = 1024  # rows that the error of a member is measured on
+_ABSURD = 1e8  # steps with a larger gradient are skipped; a variance of e^-10 gives gradients of 1e5
+_EXPLODED = 10.0  # a fit is undone at this multiple of its first error, or of the error of predicting the mean
+_LEFT_OUT = 1024  # number of rows that the error of a member is measured on
 _POISSON = tuple(sum(math.exp(-1.0) / math.factorial(k) for k in range(n + 1)) for n in range(8))  # P(count <= n)
 
 
@@ -54,8 +54,8 @@ class GaussianModel(FittedModel):
 
     learned: GaussianNet
     optimiser: PyTree  # the state of Adam
-    inputs: Normaliser  # of (s, a)
-    change: Normaliser  # of s' - s
+    inputs: Normaliser  # normalises (s, a)
+    change: Normaliser  # normalises s' - s
 
     def gaussian(self, state: Float[Array, " s"], action: Float[Array, " a"]) -> Gaussian:
         """Return the distribution of the normalised difference."""
@@ -80,25 +80,25 @@ def apply_change(
 
 
 class GaussianEnsemble(FittedModel):
-    """Members as one record whose arrays have a leading axis, the best first."""
+    """The members as one pytree whose arrays have a leading axis of members, the best first."""
 
     members: GaussianModel
-    size: int = eqx.field(static=True)  # of the elites, which predict
+    size: int = eqx.field(static=True)  # number of elites, which are the members that predict
 
     def member(self, index: Int[Array, ""] | int) -> GaussianModel:
-        """Return one of those that predict, for a rollout that stays with it."""
+        """Return one elite member, for a rollout that stays with it."""
         return take(self.members, index)
 
     def __call__(
         self, key: Key[Array, ""], state: Float[Array, " s"], action: Float[Array, " a"]
     ) -> Float[Array, " s"]:
         """Draw the next state from a random elite member."""
-        # Under vmap each state has a key: selecting one prediction is cheap, selecting the weights of one net is not.
+        # Under vmap each state has its own key: selecting a prediction is cheap, selecting the weights of a net is not.
         member_key, noise_key = jr.split(key)
         chosen = jr.randint(member_key, (), 0, self.size)
         elite = jax.tree.map(lambda x: x[: self.size], self.members)
         gaussians = jax.vmap(lambda model: model.gaussian(state, action))(elite)
-        # The chosen member's own units: they differ from the others' where a fit was undone.
+        # Use the units of the chosen member: they differ between members if a fit was undone.
         gaussian, inputs, change = take((gaussians, elite.inputs, elite.change), chosen)
         return apply_change(inputs, change, state, gaussian.sample(noise_key))
 
@@ -108,7 +108,7 @@ class Probabilistic(Model):
 
     sizes: tuple[int, ...] = setting((200, 200, 200, 200), "hidden layers", least=1, tiny=(16, 16))
     members: int = setting(5, "networks", least=1)
-    elites: int | None = setting(None, "networks that predict, the best ones; none: all", least=1)
+    elites: int | None = setting(None, "number of best networks, which predict; none: all", least=1)
     steps: int = setting(1_000, "SGD steps of one round, for each network", least=1, tiny=2)
     batch: int = setting(32, "rows of one SGD step", least=1, tiny=16)
     rate: float = setting(1e-3, "learning rate of Adam", above=0)
@@ -132,14 +132,14 @@ class Probabilistic(Model):
         return GaussianModel(learned, state, Normaliser.identity(states + actions), Normaliser.identity(states))
 
     def _optimiser(self) -> optax.GradientTransformation:
-        """Return Adam with a decay of the weight matrices alone: the variance bounds have a penalty of their own."""
+        """Return Adam with weight decay only for the weight matrices: the variance bounds have a separate penalty."""
         decay = optax.add_decayed_weights(self.decay, mask=lambda params: jax.tree.map(lambda x: x.ndim == 2, params))
         return optax.chain(optax.clip_by_global_norm(_CLIP), decay, optax.adam(self.rate))
 
     def train(
         self, key: Key[Array, ""], mdp: MDP, model: FittedModel, replay: Replay
     ) -> tuple[GaussianEnsemble, Metrics]:
-        """Fit each member to its own bootstrap and sort them by their error; metrics are means of members."""
+        """Fit each member to its own bootstrap and sort the members by their error; metrics are means over members."""
         assert isinstance(model, GaussianEnsemble)
         pairs = model.members, jr.split(key, self.members)
         members, metrics = map_leading(lambda pair: self._train_one(pair[1], pair[0], replay), pairs)
@@ -175,7 +175,7 @@ class Probabilistic(Model):
 
 
 def bootstrap(key: Key[Array, ""], valid: Bool[Array, " n"]) -> Float[Array, " n"]:
-    """Draw how often each row counts: Poisson(1), as in a bootstrap of many rows."""
+    """Draw how often each row counts: Poisson(1), the limit of a bootstrap of many rows."""
     counts = jnp.searchsorted(jnp.array(_POISSON), jr.uniform(key, valid.shape)).astype(jnp.float32)
     return jnp.where(valid, counts, 0.0)
 
@@ -183,7 +183,7 @@ def bootstrap(key: Key[Array, ""], valid: Bool[Array, " n"]) -> Float[Array, " n
 def draw_rows(
     key: Key[Array, ""], counts: Float[Array, " n"], valid: Bool[Array, " n"], number: int
 ) -> Int[Array, " number"]:
-    """Draw rows in proportion to their counts, or from all valid rows where nothing counts."""
+    """Draw rows in proportion to their counts, or from all valid rows if all counts are 0."""
     weight = jnp.where(jnp.sum(counts) > 0, counts, valid.astype(jnp.float32))
     return jr.choice(key, counts.shape[0], (number,), p=weight / jnp.maximum(jnp.sum(weight), 1.0))
 
@@ -207,6 +207,6 @@ def likelihood_loss(model: GaussianModel, data: Transitions, rows: Int[Array, " 
 
 
 def mean_error(model: GaussianModel, data: Transitions, rows: Int[Array, " n"]) -> Float[Array, ""]:
-    """Return the mean norm of the errors of the means, in units of the differences' std."""
+    """Return the mean norm of the errors of the predicted means, in units of the differences' std."""
     gaussian, actual, valid = predict_rows(model, data, rows)
     return masked_mean(jnp.where(valid, jnp.linalg.norm(gaussian.mean - actual, axis=1), 0.0), valid)

@@ -1,9 +1,9 @@
-"""Any transition between finitely many states: maximum likelihood is counting.
+"""A table of transition probabilities for a finite MDP: maximum likelihood is counting.
 
     P(s' | s, a) = n(s, a, s') / n(s, a),   and P(s | s, a) = 1 where n(s, a) = 0
 
-paper: any maximiser of the likelihood / here: an unvisited pair, about which the likelihood says nothing, predicts
-staying where it is, so that only the bonus is optimistic about what has not been tried.
+paper: any maximiser of the likelihood / here: for an unvisited pair, about which the likelihood says nothing, the
+model predicts that the state stays the same, so that only the bonus is optimistic about untried actions.
 """
 
 import jax
@@ -16,7 +16,7 @@ from pcmlp.types import MDP, FittedModel, Metrics, Model
 
 
 class CountedTransition(FittedModel):
-    """The transition that visit counts estimate."""
+    """The transition estimated from visit counts."""
 
     counts: Float[Array, "S A S"]
 

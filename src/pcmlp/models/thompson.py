@@ -1,13 +1,15 @@
 """A regulator drawn from its posterior: LC3 with Thompson sampling (Kakade et al. 2020).
 
-    s' = s + mean_d + std_d * W phi(s, a),          phi drawn once, differences in units of their own spread
+    s' = s + mean_d + std_d * W phi(s, a),          phi is drawn once, differences are normalised
     Sigma = sum_i phi_i phi_i^T + ridge I,          W_mean = Sigma^-1 sum_i phi_i d_i^T
-    W ~ N(W_mean, sigma^2 Sigma^-1)                 for each output alike
+    W ~ N(W_mean, sigma^2 Sigma^-1)                 for each output
 
-Planning in a likely W explores as optimism does: where there are few data, W is at times one that pays. The fit is
-exact, so nothing is left to train. sigma is the root mean square of the residuals unless it is given.
+Planning in a W drawn from the posterior explores as optimism does: where there are few data, some draws of W promise a
+high return. The fit is exact, so there is no training loop.
+sigma is the root mean square of the residuals unless it is given.
 
-paper: phi and sigma are known / here: phi in units of the first data, sigma estimated, no noise in an imagined step.
+paper: phi and sigma are known / here: phi is normalised by the first data, sigma is estimated, imagined steps
+have no noise.
 """
 
 from typing import ClassVar
@@ -27,8 +29,8 @@ from pcmlp.settings import setting
 from pcmlp.trees import all_finite, select
 from pcmlp.types import MDP, FeatureMap, Features, FittedModel, Metrics, Model
 
-_ROUNDING = 1e-6  # the least ridge, as a share of the rows: below it Sigma is singular in single precision
-_LIMIT = 100.0  # differences stay within so many of their spread: a plan that diverges stays finite
+_ROUNDING = 1e-6  # least ridge, as a share of the number of rows: below it Sigma is singular in float32
+_LIMIT = 100.0  # normalised differences are clipped to +-100, so that diverging plans stay finite
 
 
 class Regulator(FittedModel):
@@ -36,10 +38,10 @@ class Regulator(FittedModel):
 
     W: Float[Array, "d s"]
     mean: Float[Array, "d s"]
-    change: Normaliser  # of s' - s
+    change: Normaliser  # normalises s' - s
     features: Features
-    has_units: Bool[Array, ""]  # whether phi was drawn in the units of data
-    key: Key[Array, ""]  # that phi is drawn with
+    has_units: Bool[Array, ""]  # whether phi was drawn in units of the data
+    key: Key[Array, ""]  # the key that phi is drawn with
 
     def __call__(
         self, key: Key[Array, ""], state: Float[Array, " s"], action: Float[Array, " a"]
@@ -59,9 +61,9 @@ class Thompson(Model):
     randomised: ClassVar[bool] = True
 
     features: FeatureMap = setting(Fourier(dim=200), "features of the regulator")
-    ridge: float = setting(0.1, "of the regression", least=1e-6, most=1e6)
+    ridge: float = setting(0.1, "ridge of the regression", least=1e-6, most=1e6)
     sigma: float | None = setting(
-        None, "noise, in units of the differences' spread; none: that of the residuals", least=0, most=1e6
+        None, "std of the noise, in units of the differences' std; none: that of the residuals", least=0, most=1e6
     )
 
     def init(self, key: Key[Array, ""], mdp: MDP) -> Regulator:
@@ -73,7 +75,7 @@ class Thompson(Model):
         return Regulator(W, W, Normaliser.identity(size), features, jnp.array(False), key)
 
     def train(self, key: Key[Array, ""], mdp: MDP, model: FittedModel, replay: Replay) -> tuple[Regulator, Metrics]:
-        """Compute the posterior of all rows and draw from it."""
+        """Compute the posterior given all rows and draw from it."""
         assert isinstance(model, Regulator)
         data = replay.data
         features = select(model.has_units, model.features, self.features.draw(model.key, mdp, data))
@@ -84,7 +86,7 @@ class Thompson(Model):
 
         mean, root = posterior(phi, target, jnp.maximum(self.ridge, _ROUNDING * rows))
         error = jnp.sum((jnp.matmul(phi, mean, precision="highest") - target) ** 2)
-        free = jnp.maximum(rows - mean.shape[0], 1.0)  # rows beyond those that the fit can pass through
+        free = jnp.maximum(rows - mean.shape[0], 1.0)  # degrees of freedom: more rows than features
         residual = jnp.sqrt(error / (free * mean.shape[1]))
         sigma = residual if self.sigma is None else jnp.asarray(self.sigma)
         W = mean + sigma * jnp.matmul(root, jr.normal(key, mean.shape), precision="highest")

@@ -1,4 +1,4 @@
-"""Planning oracles: each is handed an `MDP` and does not know whether it is real."""
+"""Planning oracles. Each plans in an `MDP`, real or imagined, and does not depend on which."""
 
 from pcmlp.planners.actor_critic import ActorCritic
 from pcmlp.planners.cem import CEM

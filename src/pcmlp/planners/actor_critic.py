@@ -1,4 +1,4 @@
-"""A Gaussian policy with a value net: what TRPO trains."""
+"""A Gaussian policy with a value net, which TRPO trains."""
 
 import equinox as eqx
 import jax
@@ -17,8 +17,8 @@ class ActorCritic(Policy):
 
     actor: GaussianHead
     critic: MLP
-    critic_state: PyTree  # of the critic's optimiser
-    units: Normaliser  # of states
+    critic_state: PyTree  # the state of the critic's optimiser
+    units: Normaliser  # normalises states
     noise: Float[Array, ""]  # 1: the policy as trained, 0: its mean
     actions: Box
 
@@ -41,8 +41,8 @@ class ActorCritic(Policy):
         return self.critic(self.units(state))[0]
 
     def with_normaliser(self, units: Normaliser) -> "ActorCritic":
-        """Return the same policy and values for states in other units; nets that have not learned yet stay as they
-        are, because they are as good in the new units."""
+        """Return the same policy and values for states in other units; untrained nets stay unchanged, because they
+        are as good in the new units."""
         trained = optax.tree_utils.tree_get(self.critic_state, "count") > 0
         old = jax.tree.map(lambda x, y: jnp.where(trained, x, y), self.units, units)
         nets = renormalise_inputs(self.actor.net, old, units), renormalise_inputs(self.critic, old, units), units

@@ -2,7 +2,7 @@
 
 plans ~ N(mean, diag(variance)),  elites = the best `elites` of `num_plans`,  mean, variance <- those of the elites
 
-PETS (Chua et al. 2018) adds two things, which hold a search back from the bounds of the actions: `truncated` noise, and
+PETS (Chua et al. 2018) adds two things that keep a search away from the bounds of the actions: `truncated` noise, and
 `smoothing` of mean and variance.
 """
 
@@ -23,10 +23,10 @@ class CEM(Shooting):
     iterations: int = setting(4, "updates of mean and variance in one refinement", least=1, tiny=1)
     elites: int = setting(20, "best plans that the Gaussian is fitted to", least=1, tiny=2)
     noise_std: float = setting(1.0, "std of the first sample, in half action ranges", above=0)
-    # paper: independent noise (MPPI) / here: correlated noise, which holds a direction long enough to get somewhere;
-    # independent noise averages out over a plan.
+    # paper: independent noise (MPPI) / here: correlated noise, which keeps a direction for several steps; independent
+    # noise averages out over a plan.
     correlation: float = setting(0.8, "correlation of the noise at consecutive steps", least=0, below=1)
-    truncated: bool = setting(False, "independent noise within two std, which end at the nearer bound or before it")
+    truncated: bool = setting(False, "independent noise within two std, which reach at most the nearer bound")
     smoothing: float = setting(0.0, "share of the last mean and variance in the next", least=0, below=1)
 
     def check(self) -> None:
@@ -44,7 +44,7 @@ class CEM(Shooting):
         def update(carry, update_key):
             mean, variance = carry
             sample_key, return_key = jr.split(update_key)
-            # sample plans; the mean itself is one of them, so that an update never forgets it
+            # sample plans; one of them is the mean itself, so that an update cannot lose it
             noise = self.noise(sample_key, (self.num_plans, *plan.shape)).at[0].set(0.0)
             std = self.spread(mean, variance, actions)
             plans = jax.vmap(lambda e: mean + std * e)(noise)
@@ -61,7 +61,7 @@ class CEM(Shooting):
         return jax.vmap(actions.clip)(mean)
 
     def random_plan(self, key: Key[Array, ""], mdp: MDP) -> Plan:
-        """Draw a plan around doing nothing."""
+        """Draw a plan: doing nothing, plus noise."""
         plan, (_, actions) = self.idle_plan(mdp), mdp.boxes
         return plan + self.spread(plan, self.first_variance(plan, actions), actions) * self.noise(key, plan.shape)
 
@@ -83,7 +83,7 @@ class CEM(Shooting):
         return jnp.minimum(std, 0.5 * jnp.maximum(room, 0.0))
 
     def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*plans length action"]:
-        """Draw noise of unit spread."""
+        """Draw noise with unit std."""
         if self.truncated:
             return jr.truncated_normal(key, -2.0, 2.0, shape)
         mix = correlation_factor(shape[-2], self.correlation)

@@ -1,11 +1,12 @@
-"""A search that is guided by another policy: imagine what the guide might do from here, play what pays best.
+"""A search that is guided by another policy: imagine episodes of the guide from the current state, play the
+first action of the best.
 
     imagine `num_plans` episodes of the guide from s, each with its own noise, `plan_length` steps long
     a = the first action of the one with the highest return
 
-(paper: none.) CEM and MPPI may try any actions, and with a learned model they find those that it is wrong about, such
-as a pose in which it lets an ant drift. Here the reward chooses actions and never invents them: all are actions that
-the guide takes in such a state. With an exploring guide, the model was learned from others like it.
+(Not in the paper.) CEM and MPPI may try any actions. In a learned model they find actions for which the model is wrong,
+such as a pose in which it lets an ant drift. Here the search only chooses among actions that the guide takes in such a
+state. If the guide is an exploring policy, the model was learned from similar actions.
 """
 
 from typing import ClassVar
@@ -21,10 +22,10 @@ from pcmlp.types import MDP, Action, Carry, Policy, State
 
 
 class GuidedPolicy(Policy):
-    """At every step, the first action of the best imagined episode of a guide."""
+    """A policy that plays, at every step, the first action of the guide's best imagined episode."""
 
     guide: Policy
-    mdp: MDP  # that it plans in
+    mdp: MDP  # the MDP to plan in
     num_plans: int = eqx.field(static=True)
     plan_length: int = eqx.field(static=True)
     searches: ClassVar[bool] = True
@@ -36,7 +37,7 @@ class GuidedPolicy(Policy):
     def __call__(self, key: Key[Array, ""], carry: Carry, state: State) -> tuple[Carry, Action]:
         """Search, and return the guide's memory after the chosen action, and that action."""
         guide_key, move_key = jr.split(key)
-        # The same noise of the model for all plans: their returns differ by the guide's actions only.
+        # All plans use the same noise of the model, so that their returns differ only by the guide's actions.
         move_keys = jr.split(move_key, self.plan_length)
         guide_keys = jr.split(guide_key, self.num_plans)
         memory, action, returns = jax.vmap(lambda k: self.imagine_one(k, move_keys, carry, state))(guide_keys)
@@ -63,5 +64,5 @@ class GuidedPolicy(Policy):
         return *take((memory, steps[1]), 0), total
 
     def deterministic(self) -> "GuidedPolicy":
-        """Return the policy itself: its randomness is the search's own, not exploration."""
+        """Return the policy itself: its randomness belongs to the search, it is not exploration."""
         return self

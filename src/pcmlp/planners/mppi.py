@@ -3,7 +3,7 @@
     S_k = sum_t [ -r(s_t, a_t + e_t^k) + lambda a_t^T Sigma^-1 e_t^k ],   w_k = softmax(-S_k / lambda),
     a_t <- a_t + sum_k w_k e_t^k
 
-paper: the update stands inside the loop over k and its indices are off by one / here: once, after all K plans.
+paper: the update is inside the loop over k, and its indices are off by one / here: one update, after all K plans.
 """
 
 import jax
@@ -22,11 +22,12 @@ class MPPI(Shooting):
 
     temperature: float = setting(0.2, "lambda of the weights", above=0)
     noise_cov: float = setting(0.3, "Sigma = noise_cov I, in half action ranges", above=0)
-    # paper: independent noise / here: correlated in time if asked, so that a plan can be pushed one way for a while
+    # paper: independent noise / here: optionally correlated in time, so that noise keeps a direction for several steps
     correlation: float = setting(0.0, "correlation of the noise at consecutive steps", least=0, below=1)
-    # paper: as much noise in every plan / here: from `least_noise` of it to all of it, in equal ratios, if asked. Small
-    # noise mends a good plan where the model was a little wrong; large noise finds one.
-    least_noise: float = setting(1.0, "least noise of a plan, as a share of the most", above=0, most=1)
+    # paper: the same amount of noise in every plan / here: optionally a geometric range, from `least_noise` times the
+    # full noise up to the full noise. Small noise corrects a good plan where the model was slightly wrong; large noise
+    # finds a new one.
+    least_noise: float = setting(1.0, "smallest noise of a plan, as a share of the largest", above=0, most=1)
 
     def refine(self, key: Key[Array, ""], mdp: MDP, state: State, plan: Plan) -> Plan:
         """Return the weighted mean of noisy plans."""
@@ -40,12 +41,12 @@ class MPPI(Shooting):
         whitened = whiten(plan / self.std(actions), self.correlation)
         cost = -returns + self.temperature * jnp.einsum("ta,nta->n", whitened, white)
         weight = jax.nn.softmax(-cost / self.temperature)
-        # paper: a_t + sum_k w_k e_t^k / here: the mean of the executed actions, not of what was asked of an actuator
+        # paper: a_t + sum_k w_k e_t^k / here: the mean of the clipped actions, which are the ones executed
         better = jnp.einsum("n,nta->ta", weight, plans)
         return jnp.where(jnp.isfinite(jnp.sum(weight)), better, plan)
 
     def random_plan(self, key: Key[Array, ""], mdp: MDP) -> Plan:
-        """Draw a plan around doing nothing."""
+        """Draw a plan: doing nothing, plus noise."""
         plan, (_, actions) = self.idle_plan(mdp), mdp.boxes
         return plan + self.colour(jr.normal(key, plan.shape), actions)
 

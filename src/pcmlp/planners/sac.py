@@ -1,13 +1,13 @@
 """Soft actor-critic inside an MDP (Haarnoja et al. 2018), on short imagined episodes (Janner et al. 2019).
 
     Q(s, a)  <-  r + gamma (min_j Q'_j(s', a') - alpha log pi(a'|s')),   a' ~ pi(.|s'),   Q' a slow copy of Q
-    maximise over pi  E[ min_j Q_j(s, a) - alpha log pi(a|s) ],          alpha so that pi keeps its entropy
+    maximise over pi  E[ min_j Q_j(s, a) - alpha log pi(a|s) ],          alpha adapts so that pi keeps its entropy
 
 (paper: planning is a black box; TRPO in its experiments.) A plan imagines `streams` episodes of `length` steps with the
-policy it was given and then takes `updates` steps on batches of those. TRPO learns from where its episodes get to and
-forgets each after one step, so it needs long ones, in which a model's errors add up. Here a critic carries value from
-one plan to the next, so a few steps from real states are enough. `learn` is a plan without the imagining: model-free
-SAC applies it to real steps.
+policy it was given, then takes `updates` gradient steps on batches of them. TRPO uses each episode for one update and
+then discards it, so it needs long episodes, in which the errors of a model add up. Here a critic carries values from
+one plan to the next, so a few steps from real states are enough. `learn` is a plan without imagined episodes:
+model-free SAC applies it to real steps.
 """
 
 import math
@@ -31,10 +31,10 @@ _LOG_STD = (-5.0, 2.0)
 
 
 class Networks(eqx.Module):
-    """The trained networks: one gradient step moves all of them."""
+    """The trained networks: one gradient step updates all of them."""
 
-    actor: MLP  # s -> mean and log std of what is squashed into an action
-    critics: MLP  # two of them, each array with a leading axis
+    actor: MLP  # s -> mean and log std of x; the action is tanh(x), rescaled
+    critics: MLP  # two critics: each array has a leading axis of 2
     log_temperature: Float[Array, ""]  # log alpha
 
 
@@ -44,7 +44,7 @@ class SoftActorCritic(Policy):
     learned: Networks
     targets: MLP  # the slow copies of the critics
     optimiser: PyTree
-    units: Normaliser  # of states
+    units: Normaliser  # normalises states
     noise: Float[Array, ""]  # 1: the policy as trained, 0: its mean
     actions: Box
 
@@ -74,8 +74,8 @@ class SoftActorCritic(Policy):
         return eqx.tree_at(lambda p: p.noise, self, jnp.zeros_like(self.noise))
 
     def with_normaliser(self, units: Normaliser) -> "SoftActorCritic":
-        """Return the same policy and critics for states in other units; nets that have not learned yet stay as they
-        are, because they are as good in the new units."""
+        """Return the same policy and critics for states in other units; untrained nets stay unchanged, because they
+        are as good in the new units."""
         trained = optax.tree_utils.tree_get(self.optimiser, "count") > 0
         old = jax.tree.map(lambda x, y: jnp.where(trained, x, y), self.units, units)
         learned, targets = self.learned, self.targets
@@ -85,13 +85,13 @@ class SoftActorCritic(Policy):
 
 
 class Batch(eqx.Module):
-    """Rows in the units of the nets, [n, ...]."""
+    """A batch of rows, [n, ...], normalised for the nets."""
 
     x: Float[Array, "n s"]
     u: Float[Array, "n a"]
     reward: Float[Array, " n"]
     next_x: Float[Array, "n s"]
-    continues: Float[Array, " n"]  # 0: the MDP ended here
+    continues: Float[Array, " n"]  # 0 where the MDP ended, else 1
 
 
 class SAC(Planner):
@@ -106,12 +106,12 @@ class SAC(Planner):
     slowness: float = setting(0.005, "share of the critics that moves into their slow copies per step", above=0, most=1)
     entropy: float = setting(-0.5, "entropy that the policy keeps, per dimension of actions")
     sizes: tuple[int, ...] = setting((256, 256), "hidden layers of actor and critics", least=1, tiny=(8,))
-    # Far from all data, where a wrong model may lead, the value of a net without norm grows with distance, and one such
-    # target after another grows without bound (Ball et al. 2023; half-cheetah: one seed of four).
+    # A wrong model may lead far from all data. There the value of a net without layer norm grows with the distance, and
+    # targets made of such values grow without bound (Ball et al. 2023; half-cheetah: one seed of four).
     normed: bool = setting(True, "layer norm in the critics")
 
     def init(self, key: Key[Array, ""], mdp: MDP) -> SoftActorCritic:
-        """Return a policy of noise."""
+        """Return an untrained policy."""
         states, actions = mdp.boxes
         actor_key, critic_key = jr.split(key)
         actor = MLP.of(actor_key, (states.size, *self.sizes, 2 * actions.size), "relu", last=0.01)
@@ -126,10 +126,10 @@ class SAC(Planner):
         assert isinstance(policy, SoftActorCritic)
         walk_key, row_key, noise_key = jr.split(key, 3)
         episodes = self.imagine_episodes(walk_key, mdp, policy)
-        # Units of the starts, most of which are real states; imagined ones may be anywhere.
+        # Fit the units to the starts, most of which are real states; imagined states may be anywhere.
         policy = policy.with_normaliser(Normaliser.fit(episodes.state[:, 0], episodes.valid[:, 0]))
         rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), episodes)
-        # Drawn for all updates at once: in the loop it would cost as much as an update.
+        # Draw the rows of all updates at once: in the loop, drawing would cost as much as an update.
         chosen = pick_any(jr.uniform(row_key, (self.updates, self.batch)), rows.reward.shape[0])
         policy, metrics = self.learn(noise_key, policy, rows, chosen)
         return policy, {"planned_reward": jnp.mean(rows.reward), **metrics}
@@ -154,7 +154,7 @@ class SAC(Planner):
     def learn(
         self, key: Key[Array, ""], policy: SoftActorCritic, rows: Transitions, chosen: Int[Array, "updates batch"]
     ) -> tuple[SoftActorCritic, Metrics]:
-        """Take a gradient step on each batch of chosen rows; undo all where something is no longer finite."""
+        """Take a gradient step on each batch of chosen rows; return the old policy if a value is not finite."""
         data = Batch(
             x=jax.vmap(policy.units)(rows.state),
             u=jax.vmap(lambda action: policy.actions.to_unit(policy.actions.clip(action)))(rows.action),
@@ -170,7 +170,7 @@ class SAC(Planner):
             return self.update(learned, targets, state, jax.tree.map(lambda x: x[rows], data), noise)
 
         changed, metrics = scan(step, (policy.learned, policy.targets, policy.optimiser), (chosen, noise))
-        sound = all_finite(changed)  # checked once
+        sound = all_finite(changed)  # checked once, after all steps
         new = eqx.tree_at(lambda p: (p.learned, p.targets, p.optimiser), policy, changed)
         return select(sound, new, policy), {
             **{name: tail_mean(values, 4) for name, values in metrics.items()},
@@ -189,7 +189,7 @@ class SAC(Planner):
     def loss(
         self, learned: Networks, targets: MLP, batch: Batch, noise: Float[Array, "two_n a"]
     ) -> tuple[Float[Array, ""], Metrics]:
-        """Return the sum of the three losses; each has a gradient for its own part alone."""
+        """Return the sum of the three losses; each has a gradient only for its own network."""
         stop = jax.lax.stop_gradient
         size = batch.u.shape[1]
         temperature = jnp.exp(stop(learned.log_temperature))
@@ -222,7 +222,7 @@ def squash(output: Float[Array, " two_a"], noise: Float[Array, " a"]) -> tuple[F
     log_std = jnp.clip(log_std, *_LOG_STD)
     x = mean + jnp.exp(log_std) * noise
     gaussian = -jnp.sum(0.5 * noise**2 + log_std + 0.5 * math.log(2 * math.pi))
-    # log(1 - tanh(x)^2), without the difference of numbers that are nearly the same
+    # log(1 - tanh(x)^2), in a form that avoids cancellation
     correction = 2.0 * jnp.sum(math.log(2.0) - x - jax.nn.softplus(-2.0 * x))
     return jnp.tanh(x), gaussian - correction
 

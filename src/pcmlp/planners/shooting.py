@@ -1,4 +1,4 @@
-"""Planners that optimise a sequence of actions: the value of plans, and the policy that replans at every step."""
+"""Planners that optimise a sequence of actions: the returns of plans, and the policy that replans at every step."""
 
 import abc
 from collections.abc import Callable
@@ -19,34 +19,34 @@ from pcmlp.types import MDP, Action, Metrics, Planner, Policy, State
 
 Plan = Float[Array, "length action"]
 
-_MEMBER = 2**31  # folded into a key
+_MEMBER = 2**31  # folded into a key to choose a member of an ensemble
 
 
 class Shooting(Planner):
-    """A planner that refines plans for the MDP as seen from one state.
+    """A planner that refines a plan for the MDP from one state.
 
-    For the plan that episodes begin with it refines the last policy's plan, doing nothing and `restarts` random plans,
-    and keeps the best: a plan for an old bonus is a good start or a local optimum, and imagined returns can tell.
+    To find the plan at the start of episodes, it refines the last policy's plan, the idle plan and `restarts` random
+    plans, and keeps the best. A plan for an old bonus is a good start or a local optimum; imagined returns decide.
     """
 
     num_plans: int = setting(200, "plans of one refinement", least=1, tiny=8)
     plan_length: int | None = setting(None, "steps of a plan; none: the horizon", least=1, tiny=5)
     particles: int = setting(1, "draws of the model's noise that a plan's return is averaged over", least=1)
     warmup: int = setting(10, "refinements of the plan that an episode begins with", least=1, tiny=1)
-    restarts: int = setting(0, "random plans refined beside the last one", least=0)
+    restarts: int = setting(0, "random plans that are refined in addition to the last plan", least=0)
     random_first: bool = setting(False, "whether the first policy plays at random, before anything is learned")
     searches: ClassVar[bool] = True
 
     @abc.abstractmethod
     def refine(self, key: Key[Array, ""], mdp: MDP, state: State, plan: Plan) -> Plan:
-        """Return a better plan from `state`; the same one where no return is finite."""
+        """Return a better plan from `state`; the same plan if no return is finite."""
 
     @abc.abstractmethod
     def random_plan(self, key: Key[Array, ""], mdp: MDP) -> Plan:
         """Draw a plan: doing nothing, with the noise that `refine` adds."""
 
     def idle_plan(self, mdp: MDP) -> Plan:
-        """Return the plan that does nothing: the middle of the action range, with as much room on either side."""
+        """Return the plan that does nothing: the middle of the action range."""
         _, actions = mdp.boxes
         return jnp.broadcast_to(actions.middle, (self.plan_length or mdp.horizon, actions.size))
 
@@ -58,7 +58,7 @@ class Shooting(Planner):
         """Refine the plan that episodes begin with."""
         assert isinstance(policy, ShootingPolicy)
         random_key, refine_key, judge_key = jr.split(key, 3)
-        # The same start for every plan: where only a goal pays, a plan that reaches it from elsewhere is worth nothing.
+        # Use one start for all plans: where only a goal is rewarded, a plan for another start is worth nothing.
         state = mdp.initial(jr.key(0))
 
         def refine(plan: Plan) -> Plan:
@@ -73,8 +73,8 @@ class Shooting(Planner):
         return ShootingPolicy(self, mdp, plans[best], untrained), {"planned_value": returns[best]}
 
     def promise(self, key: Key[Array, ""], mdp: MDP, policy: Policy) -> Float[Array, ""]:
-        """Estimate J of replanning at every step, as in the world: without it a plan loses half of its value to
-        noise."""
+        """Estimate J with replanning at every step, as in the world: without replanning, a plan loses half of its value
+        to noise."""
         return estimate_promise(key, mdp, policy)
 
     def imagined_steps(self, horizon: int) -> tuple[int, int]:
@@ -84,13 +84,13 @@ class Shooting(Planner):
 
 
 class ShootingPolicy(Policy):
-    """A policy that plays a plan's first action, then refines the rest from where that led (receding horizon).
+    """A policy that plays a plan's first action, then refines the rest from the next state (receding horizon).
 
     paper: a policy of H steps / here: a plan looks `plan_length` steps ahead, however much of the episode is left.
     """
 
     planner: Shooting
-    mdp: MDP  # that it plans in: the world itself, or an imagined MDP of some iteration
+    mdp: MDP  # the MDP to plan in: the world itself, or an imagined MDP of some iteration
     start: Plan  # the plan an episode begins with
     untrained: Bool[Array, "*seeds"] | None  # whether to play at random instead
     searches: ClassVar[bool] = True
@@ -121,7 +121,7 @@ class ShootingPolicy(Policy):
         return self.mdp.boxes[1]
 
     def deterministic(self) -> "ShootingPolicy":
-        """Return the policy itself: its randomness is the search's own, not exploration."""
+        """Return the policy itself: its randomness belongs to the search, it is not exploration."""
         return self
 
     def without_bonus(self) -> "ShootingPolicy":
@@ -129,8 +129,8 @@ class ShootingPolicy(Policy):
         return ShootingPolicy(self.planner, drop_bonus(self.mdp), self.start, self.untrained)
 
     def resolve(self) -> Policy:
-        """Return uniform play where no seed was trained: for several seeds a condition computes both of its sides, the
-        search as well."""
+        """Return uniform play if no seed was trained. This saves time: with several seeds, a condition computes both
+        of its branches, including the search."""
         if self.untrained is not None and bool(jnp.all(self.untrained)):
             return UniformPolicy(self.actions)
         return self
@@ -138,7 +138,7 @@ class ShootingPolicy(Policy):
 
 @runtime_checkable
 class EnsembleTransition(Protocol):
-    """Several transitions: every call draws one, and a rollout may stay with one."""
+    """An ensemble of transitions: every call draws one member, and a rollout may stay with one."""
 
     @property
     def size(self) -> int:
@@ -155,16 +155,16 @@ def plan_returns(
 ) -> Float[Array, " n"]:
     """Return the return of each plan from `state` in `mdp`, averaged over `particles` draws of its noise.
 
-    paper: says nothing about noise in plans / here: they meet the model's noise, the same for all of them, so that
-    their returns differ only by the plans. A plan that a wrong model sends to infinity, or whose return is NaN, gets
-    -inf, whatever the imagination pays there.
+    paper: says nothing about noise in plans / here: the model's noise is the same for all plans, so that
+    their returns differ only by the plans. A plan with an infinite state or a return of NaN gets -inf, whatever reward
+    the model imagines there.
 
-    Only the states need the steps one after another. Rewards, which hold the bonus and its features, are computed for
-    all plans and steps at once: one large product in place of `length` small ones.
+    Only the states are computed step by step. Rewards, which include the bonus and its features, are computed for all
+    plans and steps at once: one large matrix product instead of `length` small ones.
 
     In an ensemble each particle stays with one member, the same for all plans (PETS's TS-infinity; Chua et al. 2018):
-    a step then costs one net and not all of them. Members take turns, so that none counts more than another where the
-    number of particles is a multiple of theirs.
+    a step then costs one net and not all of them. Members take turns, so that they count equally if the number of
+    particles is a multiple of the number of members.
     """
     _, actions = mdp.boxes
     action = jax.vmap(jax.vmap(actions.clip))(jnp.swapaxes(plans, 0, 1))  # steps first: the order of the scan
@@ -185,7 +185,7 @@ def plan_returns(
         finite = jnp.all(jnp.isfinite(next_state).reshape(*action.shape[:2], -1), axis=2)
         reward = jnp.where(finite, reward, -jnp.inf)
         earlier = jnp.tril(jnp.ones((action.shape[0], action.shape[0])), -1)  # [t, u] = u < t
-        ended_before = earlier @ ended.astype(jnp.float32)  # faster than a cumulative sum, which goes step by step
+        ended_before = earlier @ ended.astype(jnp.float32)  # faster than a cumulative sum, which is sequential
         return jnp.sum(jnp.where(ended_before == 0, reward, 0.0), axis=0)
 
     keys = jr.split(key, (particles, plans.shape[1]))

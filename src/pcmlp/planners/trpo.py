@@ -2,10 +2,10 @@
 
     maximise over theta  E[ pi_theta(a|s) / pi_old(a|s) A(s, a) ]   subject to   E[ KL(pi_old | pi_theta) ] <= delta
 
-One update: imagined steps, their generalised advantages, the natural gradient F^-1 g by conjugate gradient on
-Fisher-vector products, a line search along it on objective and KL, and a few epochs of the value net. `learn` is an
-update without the imagining: model-free TRPO applies it to real steps. With `entropy` the objective includes so much of
-the policy's entropy, beside advantages of unit spread, so that its noise lasts.
+One update: imagine steps; compute generalised advantages; compute the natural gradient F^-1 g by conjugate gradient on
+Fisher-vector products; search along it on objective and KL; train the value net for a few epochs. `learn` is an update
+without imagined steps: model-free TRPO applies it to real steps. `entropy` adds this multiple of the policy's entropy
+to the objective, whose advantages have unit std, so that the policy stays random.
 """
 
 import equinox as eqx
@@ -25,7 +25,7 @@ from pcmlp.trees import scan
 from pcmlp.types import MDP, Metrics, Planner, Policy
 
 _CANDIDATES = 10  # steps that a line search tries, each half of the one before
-_FISHER = 4  # the Fisher matrix, an average, uses one step in so many
+_FISHER = 4  # the Fisher matrix is averaged over every fourth step
 _TINY = 1e-8
 
 
@@ -56,7 +56,7 @@ class TRPO(Planner):
             raise SettingError("value_batch", self.value_batch, remedy)
 
     def init(self, key: Key[Array, ""], mdp: MDP) -> ActorCritic:
-        """Return a policy of noise, with states in the units of their bounds where these are finite."""
+        """Return an untrained policy; states are normalised by their bounds where these are finite."""
         states, actions = mdp.boxes
         actor_key, critic_key = jr.split(key)
         critic = MLP.of(critic_key, (states.size, *self.value_sizes, 1), "tanh")
@@ -67,7 +67,7 @@ class TRPO(Planner):
         return ActorCritic(actor, critic, critic_state, units, jnp.ones(()), actions)
 
     def plan(self, key: Key[Array, ""], mdp: MDP, policy: Policy) -> tuple[ActorCritic, Metrics]:
-        """Run `updates` updates on streams that go on from one update to the next."""
+        """Run `updates` updates on streams that continue from one update to the next."""
         assert isinstance(policy, ActorCritic)
         start_key, update_key = jr.split(key)
         places = self.start_streams(start_key, mdp, policy)
@@ -89,7 +89,7 @@ class TRPO(Planner):
         return 0, self.updates * self.streams * self.length
 
     def start_streams(self, key: Key[Array, ""], mdp: MDP, policy: ActorCritic) -> RolloutState:
-        """Return where the streams begin, with clocks that differ, so that episodes do not all end at once."""
+        """Return the starts of the streams, at different times in an episode, so that they do not all end at once."""
         places = jax.vmap(lambda k: begin(mdp.initial(k), policy))(jr.split(key, self.streams))
         clocks = jnp.linspace(0, mdp.horizon - 1, self.streams).astype(int)
         return RolloutState(places.state, places.memory, clocks)
@@ -111,7 +111,7 @@ class TRPO(Planner):
         steps: Transitions,
         counted: Bool[Array, "streams length"] | None = None,
     ) -> tuple[ActorCritic, Metrics]:
-        """Update the policy by its own streams, [streams, length, ...], or by those of their steps that are counted."""
+        """Update the policy by its own streams, [streams, length, ...], or only by the steps that are `counted`."""
         steps = steps if counted is None else end_at_gaps(steps, counted)
 
         # advantages
@@ -130,8 +130,8 @@ class TRPO(Planner):
         u = jax.vmap(policy.actions.to_unit)(rows.action)
         actor, kl, improvement = self.natural_step(policy.actor, x, u, weight, among)
         critic, critic_state, loss = self.fit_value(key, policy, x, target, among)
-        # Checked once, not at each of the many small steps; and only Adam's squared gradients, which are finite if
-        # everything else is.
+        # Check once, not after each small step, and check only Adam's squared gradients: if something else is not
+        # finite, they are not either.
         fitted = jnp.all(jnp.isfinite(ravel_pytree(critic_state[0].nu)[0]))
         critic, critic_state = jax.lax.cond(
             fitted, lambda: (critic, critic_state), lambda: (policy.critic, policy.critic_state)
@@ -157,7 +157,7 @@ class TRPO(Planner):
         counted: Bool[Array, " n"] | None = None,
     ) -> tuple[GaussianHead, Float[Array, ""], Float[Array, ""]]:
         """Return the new actor, its KL from the old one, and the gain of the surrogate objective; the old actor, 0 and
-        0 where no step gains, as with advantages that are all the same or not finite."""
+        0 if no step gains, for example because all advantages are equal or one is not finite."""
         theta, unravel = ravel_pytree(actor)
         old = jax.vmap(actor)(x)
         old_log = jax.vmap(lambda g, a: g.log_prob(a))(old, u)
@@ -177,7 +177,7 @@ class TRPO(Planner):
         direction = conjugate_gradient(fisher, gradient, self.conjugate_steps)
         length = jnp.sqrt(2.0 * bound / jnp.maximum(direction @ fisher(direction), _TINY))
 
-        # line search: the longest step that gains and stays in the region
+        # line search: the longest step that gains and stays within the trust region
         def is_worse(carry):
             tries, _, gain, distance = carry
             return (tries < _CANDIDATES) & ~((gain > 0) & (distance <= 1.5 * bound))
@@ -198,7 +198,7 @@ class TRPO(Planner):
     def fisher_product(
         self, theta: Float[Array, " p"], unravel, x: Float[Array, "n s"], counted: Bool[Array, " n"] | None = None
     ):
-        """Return v -> (F + damping) v with F = E[ J^T diag(1 / std^2) J ] for the means and 2 for each log std."""
+        """Return v -> (F + damping) v with F = E[ J^T diag(1 / std^2) J ] for the means, and 2 for each log std."""
 
         def outputs(theta: Float[Array, " p"]) -> tuple[Float[Array, "n a"], Float[Array, " a"]]:
             actor = unravel(theta)
@@ -231,8 +231,8 @@ class TRPO(Planner):
         size = min(self.value_batch, x.shape[0])
         batches = x.shape[0] // size
 
-        # paper: a new order of all steps in each epoch / here: as many draws with replacement, which need no sorting;
-        # sorting took as long as the rest of the fit.
+        # paper: a new order of all steps in each epoch / here: as many draws with replacement; shuffling sorts,
+        # which took as long as the rest of the fit.
         draws = jr.uniform(key, (self.value_epochs * batches, size))
         chosen = pick_any(draws, x.shape[0]) if counted is None else pick_valid(draws, counted)
         critic, rest = eqx.partition(policy.critic, eqx.is_array)
@@ -252,7 +252,7 @@ class TRPO(Planner):
 
 
 def mean(x: Float[Array, " n"], counted: Bool[Array, " n"] | None) -> Float[Array, ""]:
-    """Return the mean of all numbers, or of those that are counted."""
+    """Return the mean of all numbers, or of those that are `counted`."""
     return jnp.mean(x) if counted is None else jnp.mean(x, where=counted)
 
 
@@ -263,7 +263,7 @@ def advantages(
     discount: float | Float[Array, ""],
     trace: float | Float[Array, ""],
 ) -> Float[Array, " n"]:
-    """Return the generalised advantages of one stream; the value after a terminal step is 0, after a cut it is kept."""
+    """Return the generalised advantages of one stream; the value after a terminal step counts as 0."""
     error = steps.reward + discount * jnp.where(steps.terminal, 0.0, next_values) - values
 
     def back(after, row):

@@ -20,5 +20,5 @@ class UniformPolicy(Policy):
         return carry, self.actions.sample(key)
 
     def deterministic(self) -> "UniformPolicy":
-        """Return the policy itself: it is nothing but noise."""
+        """Return the policy itself: without noise nothing would be left."""
         return self

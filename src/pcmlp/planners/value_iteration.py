@@ -15,9 +15,9 @@ from pcmlp.types import MDP, Metrics, Planner, Policy
 
 
 class FinitePolicy(Policy):
-    """An action for each time step and state, and a uniform one with probability `epsilon`.
+    """A policy with one action for each time step and state, or a uniform one with probability `epsilon`.
 
-    paper: policies map states to actions / here: one map for each time step, as the best of a finite horizon needs.
+    paper: policies map states to actions / here: one map for each time step, which a finite horizon needs.
     """
 
     action: Int[Array, "H S"]
@@ -37,7 +37,7 @@ class FinitePolicy(Policy):
         return carry + 1, jnp.where(jr.bernoulli(flip_key, self.epsilon), uniform, self.action[carry, state])
 
     def deterministic(self) -> "FinitePolicy":
-        """Return the policy without uniform actions; uniform play itself prefers no action and stays as it is."""
+        """Return the policy without uniform actions; uniform play itself is unchanged."""
         return eqx.tree_at(lambda p: p.epsilon, self, jnp.where(self.epsilon < 1, 0.0, self.epsilon))
 
     def probabilities(self) -> Float[Array, "H S A"]:
@@ -50,7 +50,7 @@ class ValueIteration(Planner):
     """Exact planning in a finite MDP."""
 
     tolerance: float = setting(
-        1e-5, "actions this close to the best, relative to the largest value, are as good", least=0, most=1
+        1e-5, "actions this close to the best, relative to the largest value, count as ties", least=0, most=1
     )
 
     def init(self, key: Key[Array, ""], mdp: MDP) -> FinitePolicy:
@@ -62,8 +62,8 @@ class ValueIteration(Planner):
     def plan(self, key: Key[Array, ""], mdp: MDP, policy: Policy) -> tuple[FinitePolicy, Metrics]:
         """Return an optimal policy.
 
-        paper: any maximiser / here: ties, up to `tolerance`, are broken at random, because a planner that sees no
-        difference must not prefer the first action.
+        paper: any maximiser / here: ties, up to `tolerance`, are broken at random, because a planner that finds
+        no difference must not prefer the first action.
         """
         reward, go_on = tables(mdp)
         num_states, num_actions = reward.shape
@@ -81,5 +81,5 @@ class ValueIteration(Planner):
         return FinitePolicy(action, jnp.zeros(()), num_actions), {"planned_value": promised}
 
     def promise(self, key: Key[Array, ""], mdp: MDP, policy: Policy) -> Float[Array, ""]:
-        """Return the maximum itself, not the value of `policy`, whose ties may cost H times the tolerance."""
+        """Return the maximum, not the value of `policy`, which ties can lower by H times the tolerance."""
         return self.plan(key, mdp, policy)[1]["planned_value"]

@@ -1,4 +1,4 @@
-"""What `pcmlp plan` plans for: a reward, an end and a success as functions of (s, a, s'), each by its FILE.py:NAME."""
+"""The objective of `pcmlp plan`: reward, end and success as functions of (s, a, s'), each given as FILE.py:NAME."""
 
 import dataclasses
 from collections.abc import Callable
@@ -17,47 +17,47 @@ FILE = "plan.json"
 
 
 class Functions(NamedTuple):
-    """Functions of (s, a, s'); None for the task's own, or for a success that the return decides."""
+    """Functions of (s, a, s'). None means the task's own function, or a success that is decided by the return."""
 
     reward: Callable | None = None
     terminal: Callable | None = None
-    success: Callable | None = None  # an episode with a step at which it holds has succeeded
+    success: Callable | None = None  # an episode succeeds if this holds at one of its steps
 
 
 @dataclass(frozen=True)
 class Aim:
-    """An objective by its places in the user's code."""
+    """An objective, given by the places of its functions in the user's code."""
 
     reward: str | None = None  # FILE.py:NAME; None: the task's own
     terminal: str | None = None  # FILE.py:NAME; None: the task's own
     success: str | None = None  # FILE.py:NAME of a predicate
-    success_return: float | None = None  # an episode with at least this return succeeded
+    success_return: float | None = None  # an episode succeeds if its return is at least this
     code: dict[str, str] = field(default_factory=dict)  # file -> SHA-256
 
     def __post_init__(self) -> None:
         if self.success is not None and self.success_return is not None:
-            raise ConfigError(f"--success {self.success}: and --success-return as well; give one of them")
+            raise ConfigError(f"--success {self.success}: --success-return is given as well; give one of them")
 
     @property
     def places(self) -> dict[str, str]:
-        """The places of its functions, by the flags that name them."""
+        """The places of the functions, by the flags that give them."""
         flags = {"--reward": self.reward, "--terminal": self.terminal, "--success": self.success}
         return {flag: place for flag, place in flags.items() if place is not None}
 
     def with_hash(self) -> "Aim":
-        """Return the aim with the hashes of its files as they are now."""
+        """Return the aim with the current hashes of its files."""
         return dataclasses.replace(self, code=hash_code(self.places))
 
     def load(self, trust_code: bool, where: Path | str) -> Functions:
-        """Import the functions, if their code is trusted and is what it was."""
+        """Import the functions, if their code is trusted and unchanged."""
         check_code(self.places, self.code, trust_code, str(where))
         named = zip(("--reward", "--terminal", "--success"), (self.reward, self.terminal, self.success), strict=True)
         return Functions(*(load_function(flag, place) for flag, place in named))
 
 
 def check_functions(functions: Functions, mdp: MDP, samples: Samples) -> None:
-    """Raise unless each function gives one float or one bool in JAX, of coordinates that exist, and the reward is
-    finite at everything that was collected."""
+    """Raise unless each function returns one float or bool in JAX and uses only coordinates that exist, and the reward
+    is finite at all collected steps."""
     states, actions = mdp.states, mdp.actions
     if functions.reward is not None:
         check_reward(functions.reward, states, actions, samples)
@@ -68,7 +68,7 @@ def check_functions(functions: Functions, mdp: MDP, samples: Samples) -> None:
 
 
 def with_objective(problem: Problem, functions: Functions, success_return: float | None) -> Problem:
-    """Return the problem with another reward and end. Its own success return says nothing about another reward."""
+    """Return the problem with another reward and end. The task's success return does not apply to another reward."""
     mdp = problem.world.mdp
     reward, terminal = functions.reward or mdp.reward, functions.terminal or mdp.terminal
     if success_return is None and functions.reward is None:
@@ -78,7 +78,7 @@ def with_objective(problem: Problem, functions: Functions, success_return: float
 
 
 def read_plan(folder: Path) -> tuple[Aim | None, Search | None]:
-    """Return what a folder's policies were planned for, and the search that they make for it; None for a run."""
+    """Return the objective that a folder's policies were planned for, and their search; None for a run."""
     file = folder / FILE
     if not file.exists():
         return None, None
@@ -87,7 +87,7 @@ def read_plan(folder: Path) -> tuple[Aim | None, Search | None]:
         record = read_json(file)
         aim, search = Aim(**record["aim"]), record.get("search")
         if not all(isinstance(place, str) for place in aim.places.values()):
-            raise ValueError("a place is not a text")
+            raise ValueError("a place is not a string")
         return aim, None if search is None else Search(**search)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{file}: truncated, edited or of an older pcmlp; plan it again") from error

@@ -1,7 +1,7 @@
-"""A pytree on disk: one safetensors file with its arrays by their path in the tree, some facts, and a hash of both.
+"""A pytree on disk: one safetensors file with the arrays by their path in the tree, some facts, and a hash of both.
 
 Only arrays and facts are stored. The structure around the arrays is rebuilt from the configuration and handed in as
-`like`, so that loading executes nothing that a file says.
+`like`, so that loading never executes anything from a file.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ def read_facts(path: Path) -> Facts:
 
 
 def load_facts_and_arrays(path: Path) -> tuple[Facts, dict[str, np.ndarray]]:
-    """Read a whole file and check that it is as it was written."""
+    """Read a whole file and check its hash."""
     try:
         metadata, arrays = _metadata(path), load(path.read_bytes())
         text, claimed = metadata["facts"], metadata["sha256"]
@@ -60,8 +60,8 @@ def load_facts_and_arrays(path: Path) -> tuple[Facts, dict[str, np.ndarray]]:
 
 
 def restore_tree(arrays: dict[str, np.ndarray], like: Any) -> Any:
-    """Return `like`, which `eqx.filter_eval_shape` gives, with the stored arrays in it; a ValueError says what does not
-    fit."""
+    """Return `like`, the result of `eqx.filter_eval_shape`, with the stored arrays in it; raise a ValueError that names
+    an array that does not fit."""
     shapes, rest = eqx.partition(like, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
     wanted = {_name(path): _stored(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(shapes)}
     for name in sorted(wanted.keys() | arrays.keys()):
@@ -79,7 +79,7 @@ def named_arrays(tree: Any) -> dict[str, np.ndarray]:
 
 
 def _metadata(path: Path) -> dict[str, str]:
-    path.open("rb").close()  # its errors say why, those of `safe_open` do not
+    path.open("rb").close()  # this error gives the reason, that of `safe_open` does not
     with safe_open(path, "numpy") as file:
         return file.metadata() or {}
 

@@ -1,7 +1,7 @@
-"""JAX's settings for commands: the compilation cache and how programs start. A library leaves these to its user.
+"""JAX's settings for commands: the compilation cache and synchronous dispatch. The library itself leaves them alone.
 
-The cache on disk means that a program is compiled once per user, not once per run. It lies in
-`$XDG_CACHE_HOME/pcmlp/jax` or `~/.cache/pcmlp/jax`; `PCMLP_CACHE` names another folder, or is `off`.
+With the cache on disk, a program is compiled once per user, not once per run. It is in `$XDG_CACHE_HOME/pcmlp/jax` or
+`~/.cache/pcmlp/jax`; set `PCMLP_CACHE` to another folder, or to `off`.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from pathlib import Path
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
-_WORTH_KEEPING_S = 0.05  # seconds of compiling; reading back takes milliseconds
+_WORTH_KEEPING_S = 0.05  # programs that compile faster are not cached; reading one back takes milliseconds
 
 
 def prepare(*, tiny: bool = False) -> None:
@@ -20,15 +20,15 @@ def prepare(*, tiny: bool = False) -> None:
     if tiny:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
     use_cache()
-    # A simulator waits for a policy's answer at once; handing it to another thread took a third of a step's cost beside
-    # the physics. Accelerators are not affected.
+    # A simulator waits for each action of a policy; dispatching it to another thread took a third of a step's time,
+    # without the physics. Accelerators are not affected.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
 def use_cache() -> Path | None:
-    """Turn the cache on; return its folder, or None where it cannot be used: a run needs no cache."""
+    """Turn the cache on; return its folder, or None if it cannot be used: a run works without it."""
     if jax.config.jax_compilation_cache_dir:  # pyright: ignore[reportAttributeAccessIssue]
-        return None  # set by JAX's own variable
+        return None  # already set by JAX's own environment variable
     folder = cache_folder()
     if folder is None:
         return None

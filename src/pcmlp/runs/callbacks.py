@@ -1,7 +1,7 @@
-"""What listens to a run: progress on the terminal, TensorBoard, and functions of the user.
+"""Callbacks of a run: progress on the terminal, TensorBoard, and functions of the user.
 
 A callback is called after every iteration as `callback(source, metrics)`. `source` is the run, or the agent in Python;
-`metrics` are the numbers of the iteration, averaged over seeds. If it returns False, learning ends there. A callback
+`metrics` are the numbers of the iteration, averaged over seeds. If one returns False, learning ends. A callback
 that is a context manager is entered before the first iteration and left at the end.
 """
 
@@ -18,13 +18,13 @@ from pcmlp.runs.folder import Row
 
 Callback = Callable[[Any, dict[str, float]], bool | None]
 
-_LINES = 20  # of plain progress
+_LINES = 20  # number of lines that plain progress prints
 _AXES = ("iteration", "seed", "env_steps")  # columns that are not curves
 
 
 @contextlib.contextmanager
 def listening(callbacks: Iterable[Callback]) -> Iterator[None]:
-    """Enter the callbacks that are context managers."""
+    """Enter the callbacks that are context managers; leave them at the end."""
     with contextlib.ExitStack() as stack:
         for callback in callbacks:
             if isinstance(callback, contextlib.AbstractContextManager):
@@ -33,17 +33,17 @@ def listening(callbacks: Iterable[Callback]) -> Iterator[None]:
 
 
 def notify(callbacks: Iterable[Callback], source: Any, metrics: dict[str, float]) -> bool:
-    """Call every callback; return whether all of them want to go on."""
+    """Call every callback; return whether none of them asks to stop."""
     return False not in [callback(source, metrics) for callback in callbacks]
 
 
 def say(console: Console, line: str) -> None:
-    """Print a line as it is."""
+    """Print a line without markup or wrapping."""
     console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def status_line(metrics: dict[str, float]) -> str:
-    """Return steps, return and bonus of an iteration in words."""
+    """Return a line with the steps, return and bonus of an iteration."""
     bonus = f"  bonus {metrics['bonus_mean']:.3g}" if "bonus_mean" in metrics else ""
     return f"env steps {metrics['env_steps']:,.0f}  return {metrics['eval_return_mean']:.3f}{bonus}"
 
@@ -84,7 +84,7 @@ class PlainProgress:
         self._every = -(-total // _LINES)
 
     def __call__(self, source: Any, metrics: dict[str, float]) -> None:
-        """Print the iteration if it is one of those that are shown."""
+        """Print the iteration if it is due."""
         iteration = int(metrics["iteration"])
         if iteration % self._every == 0 or iteration == self._total:
             line = f"iteration {iteration}/{self._total}  {status_line(metrics)}  {metrics['wall_s']:.1f} s"
@@ -100,8 +100,8 @@ class TensorBoard(contextlib.AbstractContextManager):
     """The numbers of `metrics.csv` for TensorBoard: `tensorboard/seed-N` in the run folder, against env steps."""
 
     def __init__(self, folder: Path, seeds: Sequence[int], kept: Sequence[Row], console: Console):
-        """Open a writer for each seed. `kept` are the rows that a resumed run has: what was written after them is not
-        shown again."""
+        """Open a writer for each seed. `kept` are the rows that a resumed run keeps; TensorBoard hides later points of
+        the old run."""
         self._console = console
         self._writers: dict[int, Any] = {}
         try:
@@ -112,7 +112,7 @@ class TensorBoard(contextlib.AbstractContextManager):
                 purge = last[seed] + 1 if seed in last else None
                 self._writers[seed] = SummaryWriter(str(folder / f"seed-{seed}"), purge_step=purge)
         except ImportError:
-            say(console, "--tensorboard: needs tensorboardX, going on without; pip install 'pcmlp[tensorboard]'")
+            say(console, "--tensorboard: needs tensorboardX, continuing without it; pip install 'pcmlp[tensorboard]'")
         except OSError as error:
             self._give_up(error)
 
@@ -130,7 +130,7 @@ class TensorBoard(contextlib.AbstractContextManager):
     def _give_up(self, error: OSError) -> None:
         self._writers = {}
         where = f" ({error.filename})" if error.filename else ""
-        say(self._console, f"--tensorboard: {error.strerror}{where}, going on without; metrics.csv has it all")
+        say(self._console, f"--tensorboard: {error.strerror}{where}, continuing without; metrics.csv has it all")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -1,7 +1,7 @@
-"""What a run's certificate is worth, and `--stop-when-certified`.
+"""The standing of a run's certificate (bound, estimate or heuristic), and `--stop-when-certified`.
 
-The number comes from `algorithms.certificate`. It is a bound where optimism is proved for this very run and planning is
-exact, an estimate where a theorem's c is used but the planner does not find the maximum, and a heuristic elsewhere.
+The number comes from `algorithms.certificate`. It is a bound if optimism is proved for this run and planning is exact,
+an estimate if a theorem's c is used but the planner does not find the maximum, and a heuristic otherwise.
 """
 
 import math
@@ -22,18 +22,18 @@ from pcmlp.runs.folder import Row
 from pcmlp.settings import ConfigError
 from pcmlp.types import MDP, Algorithm, Policy, Problem
 
-DELTA = 0.1  # the probability with which a bound may fail, over all iterations of a seed
+DELTA = 0.1  # the largest probability that a bound fails, over all iterations of a seed
 
 
 class Standing(NamedTuple):
-    """The worth of a certificate, and why."""
+    """The standing of a certificate, and the reason."""
 
     kind: Literal["bound", "estimate", "heuristic"]
     why: str
 
 
 def standing(config: RunConfig, algo: Algorithm, problem: Problem) -> Standing | None:
-    """Return what the certificate of a run is worth; None where it has none."""
+    """Return the standing of a run's certificate; None if it has none."""
     if why_none(config):
         return None
     if not (isinstance(algo, PCMLP) and isinstance(config.algorithm, PCMLP)):
@@ -42,22 +42,22 @@ def standing(config: RunConfig, algo: Algorithm, problem: Problem) -> Standing |
     c, needed = algo.bonus_scale, proved_scale(algo, problem.world.mdp, config.num_iterations, own_features=own)
     if needed is None:
         return Standing("heuristic", "no theorem covers this model, these features and these samples")
-    if c < needed * (1 - 1e-9):  # not for the last bit of a root
+    if c < needed * (1 - 1e-9):  # tolerates rounding of the square root
         return Standing("heuristic", f"optimism is proved for a bonus_scale of {needed:.4g} or more, not for {c:g}")
     if isinstance(algo.model, KNR):
-        return Standing("estimate", "the theorem's bonus_scale, but a planner that finds less than the maximum")
+        return Standing("estimate", "the bonus_scale is the theorem's, but the planner may find less than the maximum")
     return Standing("bound", f"with probability {1 - DELTA:g} at least, for all iterations of a seed")
 
 
 def why_none(config: RunConfig) -> str:
-    """Return why a run has no certificate, or an empty text if it has one."""
+    """Return why a run has no certificate, or an empty string if it has one."""
     algorithm = config.algorithm
     if isinstance(algorithm, RandomPlay):
         return "random play promises nothing; give another --algo"
     if not isinstance(algorithm, Deep | PCMLP):
-        return f"{config.algo} has no model to promise anything by; give another --algo"
+        return f"{config.algo} has no model to compute a promise with; give another --algo"
     if isinstance(algorithm, Deep) and not algorithm.bonus.pays:
-        return f"{config.algo} has no bonus, so that what it promises may be less than the best; give another --algo"
+        return f"{config.algo} has no bonus, so its promise may be below the optimum; give another --algo"
     if isinstance(algorithm, Deep) and algorithm.reward_free:
         return "a reward-free run promises nothing about the reward; explore for it as well"
     return ""
@@ -65,8 +65,8 @@ def why_none(config: RunConfig) -> str:
 
 def proved_scale(algo: PCMLP, mdp: MDP, num_iterations: int, *, own_features: bool = True) -> float | None:
     """Return the least c at which every promise of the run is proved to be at least J* (docs/theory.md, the
-    certificate); for a KNR the lemma's, though a run has fewer samples than it asks for; None where nothing is
-    proved."""
+    certificate); for a KNR this is the lemma's c, although a run has fewer samples than the lemma requires; None if
+    nothing is proved."""
     model, H, N = algo.model, mdp.horizon, num_iterations
     if isinstance(model, KNR):
         assert model.radius is not None
@@ -76,7 +76,7 @@ def proved_scale(algo: PCMLP, mdp: MDP, num_iterations: int, *, own_features: bo
     assert callable(algo.features)
     dim = feature_dim(algo.features, mdp)
     if isinstance(model, Tabular):
-        # Counting is maximum likelihood over deterministic tables, and right wherever it has counted once.
+        # For a deterministic table, counting is maximum likelihood and is exact for every pair that was visited.
         table = np.asarray(mdp.transition.probabilities())
         sure = algo.fit_samples is None and own_features and bool(np.all((table == 0) | (table == 1)))
         return H * math.sqrt(algo.ridge) / 2 if sure else None
@@ -95,24 +95,24 @@ def check_threshold(config: RunConfig, threshold: float | None) -> None:
     """Raise unless the run has a certificate that can fall below the threshold."""
     if threshold is None:
         return
-    if not 0 <= threshold < math.inf:  # NaN neither
-        raise ConfigError(f"stop_when_certified={threshold:g}: what may be left to gain; give 0 or more")
+    if not 0 <= threshold < math.inf:  # refuses NaN too
+        raise ConfigError(f"stop_when_certified={threshold:g}: not a possible gain; give 0 or more")
     if why := why_none(config):
-        raise ConfigError(f"stop_when_certified={threshold:g}: there is no certificate, {why}, or leave it out")
+        raise ConfigError(f"stop_when_certified={threshold:g}: the run has no certificate: {why}, or leave it out")
 
 
 def describe_threshold(threshold: float, stands: Standing | None) -> str:
-    """Return what to expect from a run that its certificate ends."""
+    """Return a line that says when the certificate ends the run and how reliable it is."""
     assert stands is not None
     shown = f"a {stands.kind} ({stands.why})" if stands.kind != "estimate" else f"an estimate ({stands.why})"
-    return f"ends when the certificate of every seed is at most {threshold:g}; it is {shown}"
+    return f"the run ends when the certificate of every seed is at most {threshold:g}; the certificate is {shown}"
 
 
 def certificates(
     problem: Problem, policies: Policy, metrics: dict[str, np.ndarray], returns: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return the column `certificate`: the promise less the value of the deployed policies, exact where the MDP is
-    finite, by their evaluation's `returns` [seeds, episodes] elsewhere. A promise that is NaN certifies nothing."""
+    """Return the column `certificate`: the promise minus the value of the deployed policies. The value is exact if the
+    MDP is finite, else the mean of `returns` [seeds, episodes]. A promise of NaN certifies nothing."""
     if "promised" not in metrics:
         return {}
     exact = exact_values(problem.world.mdp, policies)

@@ -1,8 +1,8 @@
-"""Checkpoints: all that a run needs to go on after an iteration, as `checkpoint/NNNNNN.safetensors` in its folder.
+"""Checkpoints: all that a run needs to continue after an iteration, as `checkpoint/NNNNNN.safetensors` in its folder.
 
-A checkpoint is written under another name, synced to disk and renamed: under its own name it is whole, whenever the run
-is cut off. The last two are kept, and the one with the best evaluation. The replay of Algorithm 2 is left out:
-`episodes/` has its rows, and they may be gigabytes.
+A checkpoint is written under another name, synced to disk and renamed, so the file is complete whenever the run is cut
+off. The last two are kept, and the one with the best evaluation. The replay of Algorithm 2 is left out:
+its rows are in `episodes/`, and may take gigabytes.
 """
 
 import dataclasses
@@ -31,13 +31,13 @@ class Facts:
     task: str
     algo: str
     seeds: list[int]
-    config_sha256: str  # of everything but `steps`, which may grow
+    config_sha256: str  # hash of all settings except `steps`, which may grow
     score: float | None  # the mean over seeds of the evaluation's return
-    wall_s: float  # so far
+    wall_s: float  # seconds so far
     compile_s: float
-    save_s: float  # of those before it
+    save_s: float  # seconds of saving, for all checkpoints before this one
     evaluated_episodes: int
-    log_bytes: int  # of `episodes/log`, which the learner's replay is restored from
+    log_bytes: int  # size of `episodes/log`, from which the replay is restored
     log_sha256: str
     device: str
     versions: dict[str, str]
@@ -69,7 +69,7 @@ def save(folder: Path, learner: Learner, facts: Facts) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove checkpoints that are not kept, and files that a run which was cut off has left."""
+    """Remove checkpoints that are not kept, and partial files of a run that was cut off."""
     found = iterations(folder)
     kept = {*found[-_KEPT:], best(folder)}
     for n in found:
@@ -87,12 +87,12 @@ def path_of(folder: Path, iteration: int) -> Path:
 def iterations(folder: Path) -> list[int]:
     """Return the iterations with a checkpoint, in order."""
     if any(place.stem.isdigit() and place.suffix != _SUFFIX for place in folder.glob("*")):
-        raise ConfigError(f"{folder}: of an older format, this pcmlp reads {_FORMAT}; use the version that wrote it")
+        raise ConfigError(f"{folder}: has an older format, this pcmlp reads {_FORMAT}; use the version that wrote it")
     return sorted(int(path.stem) for path in folder.glob(f"*{_SUFFIX}") if path.stem.isdigit())
 
 
 def best(folder: Path) -> int | None:
-    """Return the iteration of the checkpoint with the highest score, the later of equals; damaged ones have none."""
+    """Return the iteration of the checkpoint with the highest score, the later of equals; damaged ones are skipped."""
     scores = []
     for n in iterations(folder):
         try:
@@ -105,7 +105,7 @@ def best(folder: Path) -> int | None:
 
 
 def read(folder: Path, iteration: int) -> Facts:
-    """Return what a checkpoint says about itself."""
+    """Return the facts of a checkpoint."""
     file = path_of(folder, iteration)
     check_own(file, folder)
     try:
@@ -115,7 +115,7 @@ def read(folder: Path, iteration: int) -> Facts:
 
 
 def load(folder: Path, iteration: int, like: Any) -> Checkpoint:
-    """Return the checkpoint, with `like` as the structure of its learner; a ValueError says where the arrays do not fit
+    """Return the checkpoint, with `like` as the structure of its learner; raise a ValueError if the arrays do not fit
     it."""
     file = path_of(folder, iteration)
     check_own(file, folder)
@@ -130,7 +130,7 @@ def load(folder: Path, iteration: int, like: Any) -> Checkpoint:
 def _facts(file: Path, iteration: int, record: dict[str, Any]) -> Facts:
     if record.get("format") != _FORMAT:
         found = record.get("format")
-        raise ConfigError(f"{file}: of format {found}, this pcmlp reads {_FORMAT}; use the version that wrote it")
+        raise ConfigError(f"{file}: has format {found}, this pcmlp reads {_FORMAT}; use the version that wrote it")
     try:
         facts = Facts(**record)
     except TypeError as error:
@@ -144,5 +144,5 @@ def _damaged(folder: Path, iteration: int, error: Exception) -> ConfigError:
     what = f"cannot be read ({error.strerror or error})" if isinstance(error, OSError) else str(error)
     earlier = [n for n in iterations(folder) if n < iteration]
     file = path_of(folder, iteration)
-    remedy = f"to go on from iteration {earlier[-1]}" if earlier else "to start afresh"
+    remedy = f"to go on from iteration {earlier[-1]}" if earlier else "to start over"
     return ConfigError(f"{file}: {what}; remove it {remedy}")

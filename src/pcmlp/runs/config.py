@@ -1,7 +1,7 @@
 """The configuration of a run: a task, a method with its presets, and `--set key=value`; and the same as JSON.
 
-Settings belong to the classes that use them (`settings`), so this only finds the parts, lays presets and given values
-over them, and checks what several parts decide together. All of it happens before anything is compiled.
+Settings belong to the classes that use them (`settings`), so this module only finds the parts, applies presets and
+given values, and checks conditions that involve several parts. All of it happens before anything is compiled.
 """
 
 import dataclasses
@@ -35,10 +35,10 @@ class RunConfig:
     algo: str
     algorithm: Algorithm
     seeds: tuple[int, ...]
-    steps: int  # env steps of each seed
+    steps: int  # env steps per seed
     preset: str = "ours"
     eval_episodes: int = _DEFAULT_EPISODES
-    code: Mapping[str, str] = field(default_factory=dict)  # files of the user's code that it names -> SHA-256
+    code: Mapping[str, str] = field(default_factory=dict)  # files of the user's code that the run uses -> SHA-256
 
     @property
     def task_name(self) -> str:
@@ -57,7 +57,7 @@ class RunConfig:
 
     @property
     def num_iterations(self) -> int:
-        """The iterations that the steps are enough for."""
+        """The number of iterations that fit into the steps."""
         return int(self.steps // self.steps_per_iteration)
 
     def part_names(self) -> dict[str, str]:
@@ -88,7 +88,7 @@ def configure(
     steps: int | str | None,
     given: Mapping[str, str],
 ) -> RunConfig:
-    """Return the checked configuration of a method on a task, with given settings over the method's preset."""
+    """Return the checked configuration of a method on a task, with given settings that override the method's preset."""
     method = find_method(algo)
     name = given.get("preset", "ours")
     preset = choose_preset(method, algo, name, task_name, task)
@@ -152,7 +152,7 @@ def split_settings(settings: Iterable[str]) -> dict[str, str]:
         key, equals, text = item.partition("=")
         key = key.strip()
         if not equals or not key:
-            raise ConfigError(f"--set {item}: no key=value; write it like --set bonus_scale=0.1")
+            raise ConfigError(f"--set {item}: not of the form key=value; write for example --set bonus_scale=0.1")
         if key in given:
             raise ConfigError(f"{key}={text.strip()}: set twice (before: {given[key]}); give it once")
         given[key] = text.strip()
@@ -160,7 +160,7 @@ def split_settings(settings: Iterable[str]) -> dict[str, str]:
 
 
 def _round_up_samples(algorithm: Algorithm, given: Mapping[str, str], horizon: int) -> Algorithm:
-    """Give every policy at least one whole episode; a smaller number that was asked for is refused."""
+    """Give every policy at least one whole episode; raise if the user gave a smaller number."""
     samples = getattr(algorithm, "samples_per_policy", None)
     if samples is None or samples >= horizon:
         return algorithm
@@ -179,7 +179,7 @@ def _check_run(config: RunConfig) -> None:
     repeated = [seed for seed in seeds if seeds.count(seed) > 1]
     rows = getattr(config.algorithm, "replay_size", horizon)
     for good, line in (
-        (seeds, f"seeds={shown}: no seed, no run; give at least one, such as --seeds 0"),
+        (seeds, f"seeds={shown}: there is no seed; give at least one, such as --seeds 0"),
         (not repeated, f"seeds={shown}: {repeated[:1]} repeated; give each seed once"),
         (all(0 <= s <= _LARGEST_SEED for s in seeds), f"seeds={shown}: give numbers from 0 to {_LARGEST_SEED}"),
         (config.steps <= _LARGEST_STEPS, f"steps={config.steps}: give at most {_LARGEST_STEPS}"),
@@ -215,7 +215,7 @@ def build(config: RunConfig) -> tuple[Problem, Algorithm]:
 
 
 def build_problem(task: Task) -> Problem:
-    """Build a task; an error names the task's settings."""
+    """Build a task; an error message includes the task's settings."""
     try:
         return task.build()
     except (TypeError, ValueError) as error:  # a ConfigError, or an array of the wrong kind in a user's file
@@ -225,7 +225,7 @@ def build_problem(task: Task) -> Problem:
 
 
 def _show_changed(part: Part, group: str) -> str:
-    """Return the settings of a part that are not its defaults, for an error that is about their combination."""
+    """Return the settings of a part that are not its defaults, for an error message about their combination."""
     changed = {key: value for key, setting, value in walk(part, f"{group}.") if value != setting.default}
     pairs = " ".join(f"{key}={show(value)}" for key, value in changed.items())
     return pairs or f"{group}.name={NAMES.name_of(part)}"
@@ -247,7 +247,7 @@ def tiny_overrides(config: RunConfig) -> list[str]:
 
 
 def to_json(config: RunConfig) -> str:
-    """Return the whole configuration; its keys are those of `--set`, without those that mean nothing here."""
+    """Return the whole configuration; its keys are those of `--set`, without those that have no effect."""
     record = {
         "task": {"name": config.task_name, **to_record(config.task, NAMES)},
         "algo": config.algo,
@@ -262,7 +262,7 @@ def to_json(config: RunConfig) -> str:
 
 
 def drop_unused(record: dict[str, Any], config: RunConfig, path: str = "") -> dict[str, Any]:
-    """Return the JSON of an algorithm without settings that mean nothing in this configuration."""
+    """Return the JSON of an algorithm without settings that have no effect in this configuration."""
     kept: dict[str, Any] = {}
     for name, value in record.items():
         key = f"{path}{name}"

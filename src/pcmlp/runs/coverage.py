@@ -1,9 +1,9 @@
-"""How much of a task's map the real steps of learning have entered: the column `coverage` of `metrics.csv`.
+"""Coverage: the share of a task's map that the real steps of learning have entered; a column of `metrics.csv`.
 
     coverage_n = |free squares entered by the policies 1 ... n| / |free squares|        (paper: section 7.3, figure 1)
 
-Exploring without a reward is judged by it. It depends only on the steps, all of which are in the episode log, so a
-resumed run counts them again and has the same numbers.
+Reward-free exploration is judged by it. It depends only on the real steps, all of which are in the episode log, so a
+resumed run counts them again and gets the same numbers.
 """
 
 from collections.abc import Iterable
@@ -25,21 +25,21 @@ COLUMN = "coverage"
 @eqx.filter_jit
 @eqx.filter_vmap(in_axes=(None, 0, 0))
 def _enter(ground: Map, entered: Bool[Array, "rows columns"], steps: Transitions) -> Bool[Array, "rows columns"]:
-    """Return the squares entered so far; next states count too, because no row begins where an episode ended."""
+    """Return the squares entered so far; next states count too, because no row begins at the end of an episode."""
     states = jnp.concatenate([steps.state, steps.next_state])
     places = states[:, jnp.array(ground.coordinates)]
     return entered | ground.entered(places, jnp.concatenate([steps.valid, steps.valid]))
 
 
 class Entered:
-    """The squares that each seed has entered so far; nothing for a task without a map."""
+    """The squares that each seed has entered so far; empty for a task without a map."""
 
     def __init__(self, ground: Map | None, seeds: int):
         self._map = ground
         self._entered = None if ground is None else jnp.zeros((seeds, *ground.free.shape), bool)
 
     def add(self, walked: Iterable[Transitions]) -> None:
-        """Add steps that were walked, each with a leading axis of seeds."""
+        """Add real steps; every array has a leading axis of seeds."""
         if self._map is None:
             return
         for steps in walked:

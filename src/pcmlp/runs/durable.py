@@ -1,7 +1,7 @@
-"""Files that exist whole or not at all, even if the machine stops, and files that are read only where they belong.
+"""Files that are written completely or not at all, even if the machine stops, and a check against links to other files.
 
-A file is written under another name, synced to disk and renamed, and then its folder is synced: a rename alone is known
-to the machine, not to its disk.
+A file is written under another name, synced to disk and renamed, and then its folder is synced: otherwise the rename
+may not be on disk yet.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ def write_json(path: Path, record: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; a `ValueError` says that the file does not hold one."""
+    """Read a JSON object; raise a `ValueError` if the file does not hold one."""
     record = json.loads(path.read_text())
     if not isinstance(record, dict):
         raise ValueError(f"{path} holds no JSON object")
@@ -59,24 +59,24 @@ def sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def room_for(what: str, folder: Path, needed: int) -> Iterator[None]:
-    """Turn a full disk into `RunStopped`, with a line that says how much room is needed."""
+    """Turn a full disk into `RunStopped`, with a message that says how much space is needed."""
     try:
         yield
     except OSError as error:
         if error.errno not in _FULL:
             raise
         free = shutil.disk_usage(folder).free
-        limit = " (or more than a file may have)" if error.errno == errno.EFBIG else ""
+        limit = " (or the file would exceed the size limit)" if error.errno == errno.EFBIG else ""
         raise RunStopped(
             f"{folder}: no space for {what}{limit}: {_megabytes(needed)} needed, {_megabytes(free)} free; "
-            "nothing that was there is lost: make room and go on with --resume"
+            "nothing that was saved is lost: free some space and continue with --resume"
         ) from error
 
 
 def check_own(file: Path, inside: Path) -> None:
-    """Raise unless a file of the folder `inside` really lies there: a link could lead anywhere."""
+    """Raise unless a file is really inside the folder `inside`: a link could lead anywhere."""
     if file.resolve() != inside.resolve() / file.relative_to(inside):
-        raise ConfigError(f"{file}: is a link, or lies behind one, out of {inside}; put the file itself there")
+        raise ConfigError(f"{file}: is a link, or behind one, to a place outside {inside}; put the file itself there")
 
 
 def _megabytes(size: int) -> str:

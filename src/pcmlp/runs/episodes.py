@@ -3,8 +3,8 @@
     record = b"PCEP" | payload length, 8 bytes | CRC-32 of the payload, 4 bytes | payload      (little-endian)
     payload = a safetensors file: the arrays of `Transitions`, [seeds, rows, ...], the iteration and seeds as metadata
 
-A run may be cut off in the middle of a record, so reading stops at the first one that is not whole, and writing
-starts over from there. A checkpoint remembers the `Extent` of the log that its replay is rebuilt from.
+A run may be cut off in the middle of a record, so reading stops at the first incomplete record, and writing
+starts over from there. A checkpoint stores the `Extent` of the log that its replay is rebuilt from.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from pcmlp.replay import Transitions
 from pcmlp.runs.durable import room_for
 
 _MAGIC = b"PCEP"
-_PART = 2**24  # bytes that are read at a time
+_PART = 2**24  # number of bytes that are read at a time
 _HEADER = struct.Struct("<4sQI")
 _FIELDS = ("state", "action", "reward", "next_state", "terminal", "last", "valid")  # those of `Transitions`
 
@@ -55,7 +55,7 @@ class EpisodeLog:
         path = log_path(folder)
         whole = _whole_length(path) if path.exists() else 0
         self._size, self._hash = whole, _hash_of(path, whole) if whole else hashlib.sha256()
-        self._file = path.open("ab", buffering=0)  # a write that a full disk refused must not be repeated at closing
+        self._file = path.open("ab", buffering=0)  # no buffer: `close` must not repeat a failed write
         self._file.truncate(whole)
 
     @property
@@ -70,7 +70,7 @@ class EpisodeLog:
         with room_for(f"the episodes of iteration {iteration}", self._folder, len(payload)):
             record = _HEADER.pack(_MAGIC, len(payload), zlib.crc32(payload)) + payload
             left = memoryview(record)
-            while left:  # a disk that is nearly full accepts a part
+            while left:  # a nearly full disk may write only a part
                 left = left[self._file.write(left) :]
             os.fsync(self._file.fileno())
         self._size += len(record)
@@ -84,7 +84,7 @@ class EpisodeLog:
 
 
 def is_unchanged(folder: Path, extent: Extent) -> bool:
-    """Return whether the log still begins with that extent."""
+    """Return whether the log still begins with the bytes of the extent."""
     path = log_path(folder)
     if not path.exists() or path.stat().st_size < extent.size:
         return False
@@ -97,7 +97,7 @@ def log_path(folder: Path) -> Path:
 
 
 def read(folder: Path) -> Iterator[Record]:
-    """Yield the whole records of a log, in the order they were written."""
+    """Yield the complete records of a log, in the order they were written."""
     path = log_path(folder)
     if not path.exists():
         return
@@ -114,7 +114,7 @@ def rows_of(record: Record) -> Transitions:
 
 
 def cut(folder: Path, iteration: int) -> None:
-    """Drop what was logged after an iteration."""
+    """Drop the records after an iteration."""
     path = log_path(folder)
     if not path.exists():
         return
@@ -155,6 +155,6 @@ def _hash_of(path: Path, size: int) -> "hashlib._Hash":
 
 
 def _metadata(payload: bytes) -> dict[str, str]:
-    """Return the metadata of a safetensors file, which its reader does not give: it begins with a JSON header."""
+    """Return the metadata from the JSON header of a safetensors file; its own reader does not return them."""
     (length,) = struct.unpack_from("<Q", payload)
     return json.loads(payload[8 : 8 + length])["__metadata__"]

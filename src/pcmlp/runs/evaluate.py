@@ -1,4 +1,4 @@
-"""Returns of policies in the world: the deterministic policy, the task reward, random numbers fixed by the seed."""
+"""Evaluation in the world: deterministic policies, the task's reward, and random numbers fixed by the seed."""
 
 import dataclasses
 from collections.abc import Callable
@@ -27,7 +27,7 @@ _MOST_EPISODES = 100_000
 
 
 def evaluation_keys(keys: Key[Array, " seeds"]) -> Key[Array, " seeds"]:
-    """Return the keys of evaluations, which no iteration uses."""
+    """Return the keys for evaluation, which no iteration uses."""
     return jax.vmap(lambda key: jr.fold_in(key, EVALUATION))(keys)
 
 
@@ -38,7 +38,7 @@ class Evaluator:
     world: World
     keys: Array
     episodes: int
-    evaluated_episodes: int = 0  # of each seed, so far
+    evaluated_episodes: int = 0  # per seed, so far
     _last: dict[str, np.ndarray] | None = None
     _returns: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
 
@@ -53,7 +53,7 @@ class Evaluator:
 
 
 def scores(returns: np.ndarray, success_return: float | None) -> dict[str, float | None]:
-    """Return the columns of one seed's returns."""
+    """Return the columns of `metrics.csv` for one seed's returns."""
     success = None if success_return is None else float(np.mean(returns >= success_return))
     return {"return_mean": float(np.mean(returns)), "return_std": float(np.std(returns)), "success": success}
 
@@ -70,7 +70,7 @@ def measure(saved: SavedRun, episodes: int, seed: int | None = None) -> list[dic
 
 
 def evaluate_run(saved: SavedRun, episodes: int, seed: int | None = None) -> dict[str, Any]:
-    """Evaluate the deployed policies; return the result, which is also `eval.json` in the folder of the run or plan."""
+    """Evaluate the deployed policies; write the result to `eval.json` in the folder, and return it."""
     if not 1 <= episodes <= _MOST_EPISODES:
         raise ConfigError(f"episodes={episodes}: give 1 to {_MOST_EPISODES}")
     result = {
@@ -91,7 +91,7 @@ def evaluate_run(saved: SavedRun, episodes: int, seed: int | None = None) -> dic
 def successes(saved: SavedRun, keys: Key[Array, " seeds"], episodes: int) -> list[dict[str, float]]:
     """Return the share of each seed's episodes with a step at which the plan's predicate holds, if it has one.
 
-    The episodes are walked once more, with the predicate as their reward: the same keys lead the same way.
+    The episodes are repeated, with the predicate as their reward: the same keys give the same episodes.
     """
     if saved.functions.success is None:
         return [{} for _ in saved.config.seeds]
@@ -111,7 +111,7 @@ class Indicator(eqx.Module):
 
 
 def film_episode(saved: SavedRun, seed: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Walk an episode of the first seed's policy; return its states, one more than steps, actions and rewards."""
+    """Play an episode with the first seed's policy; return its states (one more than steps), actions and rewards."""
     policy = take(saved.policies, 0).deterministic()
     alone = jax.tree.map(lambda x: x[None] if eqx.is_array(x) else x, policy)
     rows, _ = saved.problem.world.collect(_keys(saved.config, seed)[:1], alone, 1)

@@ -1,6 +1,6 @@
 """The episodes of a run as a Minari dataset, in Minari's own local folder (`MINARI_DATASETS_PATH`).
 
-    s_0 ... s_n,  a_0 ... a_{n-1} as the world took them,  r_0 ... r_{n-1} of the task
+    s_0 ... s_n,  a_0 ... a_{n-1} as executed,  r_0 ... r_{n-1} of the task
 
 An episode's last step is a termination if the MDP ended there, and a truncation otherwise: at the horizon, or earlier
 if no more steps were collected.
@@ -22,9 +22,9 @@ from pcmlp.runs.folder import RunFolder, read_summary
 from pcmlp.settings import ConfigError
 from pcmlp.spaces import Box, Space
 
-_NEEDED = ("minari", "h5py")  # Minari by itself has no file format
-_PER_EPISODE = 20_000  # bytes that HDF5 takes beside the numbers
-_PADDING = 1.5  # of the numbers themselves
+_NEEDED = ("minari", "h5py")  # Minari needs h5py to write files
+_PER_EPISODE = 20_000  # bytes of HDF5 overhead per episode
+_PADDING = 1.5  # factor by which HDF5 enlarges the numbers
 
 
 class Episode(NamedTuple):
@@ -59,7 +59,7 @@ def check_name(name: str) -> None:
 
     try:
         parse_dataset_id(name)
-        named = "//" not in name  # which Minari takes, and then does not find
+        named = "//" not in name  # Minari accepts "//" in a name, but then cannot find the dataset
     except (ValueError, TypeError):  # a TypeError where the version is missing
         named = False
     if not named:
@@ -68,13 +68,13 @@ def check_name(name: str) -> None:
 
 
 def episodes_of(record: Record, actions: Space) -> Iterator[Episode]:
-    """Yield the episodes of every seed; none continues in another record."""
+    """Yield the episodes of every seed; no episode continues in another record."""
     for i, seed in enumerate(record.seeds):
         state, action, reward, next_state, terminal, last, valid = (
             record.arrays[field][i]
             for field in ("state", "action", "reward", "next_state", "terminal", "last", "valid")
         )
-        if isinstance(actions, Box):  # the log has what the policy asked for
+        if isinstance(actions, Box):  # the log has the actions before clipping
             action = np.clip(action, *actions.bounds)
         walked = np.flatnonzero(valid)
         for rows in np.split(walked, np.flatnonzero(last[walked]) + 1):
@@ -127,7 +127,7 @@ def write(
     place = free_place(name)
     check_room(episodes, place, name)
     try:
-        with warnings.catch_warnings(action="ignore"):  # about an e-mail address and the like
+        with warnings.catch_warnings(action="ignore"):  # Minari warns about missing metadata, such as an e-mail address
             dataset = minari.create_dataset_from_buffers(
                 name,
                 buffers,
@@ -139,10 +139,10 @@ def write(
             )
         dataset.storage.update_metadata(facts)
         dataset.storage.update_episode_metadata({"iteration": episode.iteration} for episode in episodes)
-    except FileExistsError as error:  # another process was faster: the place is its own
+    except FileExistsError as error:  # another process was faster: the folder belongs to it
         raise ConfigError(f"--minari {name}: {error}") from error
     except BaseException as error:
-        if isinstance(error, ValueError) and "already exists" in str(error):  # the same error in other words
+        if isinstance(error, ValueError) and "already exists" in str(error):  # the same case, as another error
             raise ConfigError(f"--minari {name}: {error}") from error
         shutil.rmtree(place, ignore_errors=True)  # Minari would load half a dataset as a whole one
         if isinstance(error, OSError):
@@ -152,7 +152,7 @@ def write(
 
 
 def free_place(name: str) -> Path:
-    """Return where Minari will write; a dataset that is there is never overwritten."""
+    """Return the folder that Minari will write to; an existing dataset is never overwritten."""
     from minari.storage import get_dataset_path
 
     try:
@@ -165,7 +165,7 @@ def free_place(name: str) -> Path:
 
 
 def check_room(episodes: list[Episode], place: Path, name: str) -> None:
-    """Raise if the disk is too full, before anything is written: HDF5 crashes there."""
+    """Raise if the disk is too full, before anything is written: HDF5 crashes on a full disk."""
     numbers = sum(array.nbytes for episode in episodes for array in episode[2:])
     needed = _PADDING * numbers + _PER_EPISODE * len(episodes)
     folder = next(parent for parent in place.parents if parent.exists())
@@ -180,7 +180,7 @@ def unwritable(name: str, why: object) -> ConfigError:
 
 
 def enclose(space: Space, values: list[np.ndarray]) -> Any:
-    """Return the space for Gymnasium, widened where noise or rounding has left it: Minari's users rely on it."""
+    """Return the space for Gymnasium, widened where noise or rounding exceeds its bounds."""
     from gymnasium import spaces
 
     if not isinstance(space, Box):
@@ -194,6 +194,6 @@ def describe(config: RunConfig) -> str:
     """Return the description of the dataset."""
     return (
         f"Every real step that the algorithm {config.algo} took to learn {config.task_name}, in order. The seed of an "
-        "episode is that of the learner it belongs to, its iteration the one that collected it. An episode that was "
+        "episode is that of its learner, its iteration the one that collected it. An episode that was "
         f"truncated before its horizon of {config.task.horizon} steps was cut off there: no more were collected."
     )

@@ -16,7 +16,7 @@ from pcmlp.runs.lock import NAME as LOCK
 from pcmlp.runs.lock import Lock
 from pcmlp.settings import ConfigError
 
-# The promised columns, in this order; what an algorithm adds comes after them.
+# The documented columns, in this order; columns of an algorithm come after them.
 COLUMNS = (
     "iteration",
     "seed",
@@ -42,13 +42,13 @@ class RunFolder:
 
     @staticmethod
     def create(path: Path, config: str) -> "tuple[RunFolder, Lock]":
-        """Return a new folder and its lock; a run that is already there is never overwritten."""
+        """Return a new folder and its lock; an existing run is never overwritten."""
         check_free(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
             lock = Lock(path)
             try:
-                check_free(path)  # another process may have been as quick
+                check_free(path)  # another process may have created a run at the same time
                 write_text(path / "config.json", config)
             except BaseException:
                 lock.close()
@@ -91,8 +91,8 @@ class RunFolder:
         return [row for row in whole if int(row["iteration"]) <= iteration]
 
     def append(self, rows: Sequence[Row]) -> None:
-        """Append rows to `metrics.csv`. Row 0 is written before it is known what the algorithm measures, so columns may
-        be added."""
+        """Append rows to `metrics.csv`. Row 0 is written before the columns of the algorithm are known, so columns may
+        be added later."""
         path = self.path / "metrics.csv"
         new = [name for row in rows for name in row if name not in COLUMNS and name not in self._columns]
         if new or not self._columns:
@@ -130,7 +130,7 @@ def _typed(name: str, text: str) -> int | float | None:
 
 
 def as_read(row: Row) -> Row:
-    """Return a row as `metrics.csv` gives it back: a resumed run knows no more digits than that."""
+    """Return a row with the digits that `metrics.csv` keeps, as a resumed run reads it."""
     return {name: _typed(name, show_number(value)) for name, value in row.items()}
 
 
@@ -144,14 +144,14 @@ def check_free(path: Path) -> None:
 
 
 def show_number(value: Any) -> str:
-    """Return a number as text, with the seven digits that 32 bits have."""
+    """Return a number as text, with seven digits, the precision of float32."""
     if value is None:
         return ""
-    return f"{value + 0.0:.7g}" if isinstance(value, float) else str(value)  # + 0.0: no minus before a zero
+    return f"{value + 0.0:.7g}" if isinstance(value, float) else str(value)  # + 0.0 turns -0.0 into 0.0
 
 
 def read_metrics(run: Path) -> dict[str, list[float]]:
-    """Read `metrics.csv` by column, NaN where a cell is empty; a last line that is not whole (yet) is left out."""
+    """Read `metrics.csv` by column, NaN where a cell is empty; an incomplete last line is left out."""
     lines = (run / "metrics.csv").read_text().splitlines(keepends=True)
     whole = lines[:-1] if lines and not lines[-1].endswith("\n") else lines
     names, *rows = csv.reader(whole or [""])
@@ -166,7 +166,7 @@ def _number(text: str) -> float:
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """Read a table beside runs; all cells are text."""
+    """Read a table of results; all cells are text."""
     try:
         text = path.read_text()
         lines = list(csv.reader(text.splitlines()))
@@ -178,7 +178,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 
 def read_config(run: Path) -> dict[str, Any]:
-    """Read `config.json` as it is."""
+    """Read `config.json` without checking it."""
     return read_json(run / "config.json")
 
 

@@ -1,4 +1,4 @@
-"""The keys of `--set`: which there are, which mean something to a method, and what to say about the others."""
+"""The keys of `--set`: which keys exist, which have an effect in a method, and error messages for the others."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from pcmlp.types import Algorithm, Task
 from pcmlp.usercode import is_place
 
 RUN_KEYS = ("preset", "eval_episodes")  # settings of a run itself
-FLAGS = ("algo", "seeds", "steps")  # that have a flag of their own
+FLAGS = ("algo", "seeds", "steps")  # settings that have a flag of their own
 
 
 def setting_keys(task: Task, algorithm: Algorithm) -> list[str]:
@@ -23,7 +23,7 @@ def setting_keys(task: Task, algorithm: Algorithm) -> list[str]:
 
 
 def unused_reason(method: Method, task: Task, algorithm: Part, key: str) -> str | None:
-    """Return why a setting means nothing to an algorithm on a task, or None if it does."""
+    """Return why a setting has no effect for an algorithm on a task, or None if it has one."""
     if key.startswith("outcome.") and not isinstance(task, GymnasiumTask):
         return "reward and end of the task are known"
     if key == "margin" and isinstance(algorithm, Deep) and not algorithm.bounded:
@@ -32,11 +32,11 @@ def unused_reason(method: Method, task: Task, algorithm: Part, key: str) -> str 
 
 
 def check_used(given: Mapping[str, str], task: Task, method: Method, algo: str, algorithm: Algorithm) -> None:
-    """Raise if a given setting means nothing to the algorithm."""
+    """Raise if a given setting has no effect."""
     for key, text in given.items():
         why = unused_reason(method, task, algorithm, key)
         if why is not None and not (key == "margin" and "bounded" in given and algorithm is method.algorithm):
-            raise ConfigError(f"{key}={text}: means nothing to {algo} here: {why}; leave it out")
+            raise ConfigError(f"{key}={text}: has no effect with {algo}: {why}; leave it out")
 
 
 def check_known(given: Mapping[str, str], task: Task, algo: str, algorithm: Algorithm) -> None:
@@ -48,7 +48,7 @@ def check_known(given: Mapping[str, str], task: Task, algo: str, algorithm: Algo
 
 
 def _explain(key: str, task: Task, algo: str, algorithm: Algorithm, keys: Sequence[str]) -> str:
-    """Return what is wrong with a key that algorithm and task do not have, and what to do."""
+    """Return what is wrong with an unknown key, and what to do."""
     if key in FLAGS or key in ("task.name", "task.id"):
         flag = "the first argument" if key.startswith("task") else f"--{key}"
         return f"not a key of --set; give it as {flag}"
@@ -80,7 +80,7 @@ def _field_names(part: type[Part]) -> list[str]:
 
 
 def check_choices(given: Mapping[str, str], method: Method, algo: str) -> None:
-    """Raise if a part of the library was chosen that the method is not made for; parts of the user are free."""
+    """Raise if a part of the library does not fit the method; the user's own parts are not restricted."""
     own = dict(_groups(method.algorithm))
     for key, name in given.items():
         group = key.removesuffix(".name")

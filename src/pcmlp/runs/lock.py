@@ -1,9 +1,9 @@
-"""One process per run folder: the file `lock` is locked as long as its process lives, and names it.
+"""A lock that allows one process per run folder: the process locks the file `lock` while it lives, and signs it.
 
-The operating system releases the lock of a process that died, however it died, so a stale lock blocks nobody. A file
-server can be wrong in both directions: it may keep a lock for a machine that died long ago (`once_free`), and may give
-away one whose process is alive, or have no locks at all. So the lock is signed, and its holder checks the signature
-before every write.
+The operating system releases the lock of a process that died, however it died, so a stale lock blocks no other process.
+A file server can be wrong in both directions: it may keep the lock of a machine that died long ago (`once_free`), and
+it may release a lock whose process is alive, or not support locks at all. So the lock is signed, and its holder checks the
+signature before every write.
 """
 
 import json
@@ -19,11 +19,11 @@ from pcmlp.settings import ConfigError
 from pcmlp.types import RunStopped
 
 NAME = "lock"
-_RETRY_S = 5.0  # seconds between two tries
+_RETRY_S = 5.0  # seconds between two attempts
 
 try:
     import fcntl
-except ImportError:  # Windows: nothing is locked there
+except ImportError:  # Windows has no fcntl, so nothing is locked
     fcntl = None
 
 
@@ -32,8 +32,8 @@ class InUse(ConfigError):
 
 
 class Lock:
-    """A lock that is taken and signed when it is made; a context manager. If two processes get it, the later one holds
-    it."""
+    """A lock that is taken and signed when it is made; a context manager. If two processes get it, it belongs to the
+    later one."""
 
     def __init__(self, run: Path):
         self._run = run
@@ -46,13 +46,13 @@ class Lock:
             raise
 
     def check(self) -> None:
-        """Raise if another process took this one for dead and went on in its place."""
+        """Raise if another process has taken over the run."""
         try:
-            mine = (self._run / NAME).read_bytes() == self._signature  # opened anew, so that a file server is asked
+            mine = (self._run / NAME).read_bytes() == self._signature  # reopened, so that a file server is asked again
         except OSError:
             mine = False
         if not mine:
-            raise RunStopped(f"{self._run}: another process went on with it; this one has stopped")
+            raise RunStopped(f"{self._run}: another process has taken over this run; this process has stopped")
 
     def __enter__(self) -> "Lock":
         return self
@@ -66,8 +66,8 @@ class Lock:
 
 
 def once_free(run: Path, do: Callable[[], object], seconds: float, dead: Callable[[], Collection[str]]) -> None:
-    """Call `do`, which needs the run's lock, again and again while the lock is in use; after `seconds` a dead machine
-    loses it. Which machines are dead is asked only then, because finding out may take time."""
+    """Call `do`, which needs the run's lock, and repeat while the lock is in use; after `seconds`, remove the lock of a
+    dead machine. `dead` is called only then, because finding dead machines may take time."""
     end = time.monotonic() + seconds
     while True:
         try:
@@ -90,7 +90,7 @@ def _take(file: IO[bytes], run: Path) -> None:
         raise InUse(
             f"{run}: in use by {_describe_holder(run)}; wait for it or stop it, or give another --out"
         ) from error
-    except OSError:  # a file system without locks: nothing is locked there
+    except OSError:  # a file system without locks, so nothing is locked
         pass
 
 
@@ -106,7 +106,7 @@ def _sign(file: IO[bytes]) -> bytes:
 
 
 def _holder(run: Path) -> dict[str, Any]:
-    """Return what the holder wrote about itself; nothing if it has not written yet."""
+    """Return the record that the holder wrote; empty if it has not written yet."""
     try:
         holder = json.loads((run / NAME).read_bytes())
     except (OSError, ValueError):

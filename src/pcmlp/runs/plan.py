@@ -1,8 +1,8 @@
-"""`pcmlp plan RUN --reward FILE.py:NAME`: a new reward in the model that a run has learned, without a new sample.
+"""`pcmlp plan RUN --reward FILE.py:NAME`: plan for a new reward in the model of a run, without a new sample.
 
-The run's last checkpoint has the model, its episode log the replay. The plan goes to a folder of its own with
-`config.json`, `plan.json` and `policy/`, which `pcmlp eval` measures in the real world under that reward. Everything is
-checked before anything long begins.
+The model comes from the run's last checkpoint, the replay from its episode log. The plan goes to a new folder with
+`config.json`, `plan.json` and `policy/`, which `pcmlp eval` measures in the real world under that reward. All input is
+checked before planning begins.
 """
 
 import dataclasses
@@ -55,7 +55,7 @@ class LearnedRun(NamedTuple):
 class Planned(NamedTuple):
     """The outcome of a plan."""
 
-    problem: Problem  # under the new reward
+    problem: Problem  # with the new reward
     policies: Policy  # with a leading axis of seeds
     values: np.ndarray  # [seeds, attempts, rounds], imagined returns
 
@@ -65,7 +65,7 @@ def load_learned(run: Path, seeds: Sequence[int] = (), *, trust_code: bool = Fal
     config = load_config(run, trust_code=trust_code)
     if not isinstance(config.algorithm, Deep):
         raise ConfigError(
-            f"{run}: of {config.algo}, which has no model that a new reward can be planned in; "
+            f"{run}: a run of {config.algo}, which has no model in which to plan for a new reward; "
             "give a run of Deep PC-MLP or of a rival that learns a model, such as pcmlp or mbpo"
         )
     chosen = _choose_seeds(run, config, seeds)
@@ -90,7 +90,7 @@ def _choose_seeds(run: Path, config: RunConfig, seeds: Sequence[int]) -> tuple[i
 
 
 def collected(learned: LearnedRun) -> Samples:
-    """Return every step of the log that is finite, of all seeds together."""
+    """Return all finite steps of the log, of all seeds together."""
     parts: list[list[np.ndarray]] = [[], [], []]
     for record in read(learned.path / "episodes"):
         rows = [record.arrays[name] for name in ("state", "action", "next_state")]
@@ -122,7 +122,7 @@ def plan(
 
 
 def choose_way(learned: LearnedRun, searches: bool, counts: Mapping[str, int]) -> Ahead | Search:
-    """Return the way to plan that these numbers belong to."""
+    """Return the way to plan, with the given counts."""
     kind = Search if searches else Ahead
     for name, count in counts.items():
         if name not in {field.name for field in dataclasses.fields(kind)}:
@@ -143,7 +143,7 @@ def plan_run(
     began = time.perf_counter()
     check_free(out)
     aim = aim.with_hash()
-    functions = aim.load(True, out)  # the user has just named the code
+    functions = aim.load(True, out)  # trusted: the user has just given the code by name
     check_functions(functions, learned.problem.world.mdp, collected(learned))
     planned = plan(learned, functions, aim.success_return, how)
     searches = isinstance(how, Search)

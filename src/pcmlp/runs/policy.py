@@ -1,4 +1,4 @@
-"""The deployed policy of each seed on disk: those of a run, or those planned for another reward (`runs/plan.py`)."""
+"""The deployed policy of each seed on disk: the policies of a run, or of a plan for another reward (`runs/plan.py`)."""
 
 import dataclasses
 from pathlib import Path
@@ -35,18 +35,18 @@ def save_policies(folder: Path, policies: Policy, config: RunConfig) -> None:
 
 
 class SavedRun(NamedTuple):
-    """A run or a plan, as it is deployed."""
+    """A run or a plan with its deployed policies."""
 
     path: Path
     config: RunConfig
-    problem: Problem  # of a plan: with its reward
+    problem: Problem  # for a plan: with the plan's reward
     policies: Policy  # of all seeds, with a leading axis
-    aim: Aim | None = None  # what they were planned for, where that is not the task's reward
+    aim: Aim | None = None  # the objective of a plan; None for a run
     functions: Functions = Functions()
 
 
 def load_run(run: Path, *, trust_code: bool = False) -> SavedRun:
-    """Load what a run or a plan deploys, in its task. Code that it names is not imported unless it is trusted."""
+    """Load the deployed policies of a run or a plan, and its task. User code is imported only if it is trusted."""
     config, (aim, search) = load_config(run, trust_code=trust_code), read_plan(run)
     file = run / "policy" / _FILE
     facts, arrays = _read(file, run)
@@ -57,7 +57,7 @@ def load_run(run: Path, *, trust_code: bool = False) -> SavedRun:
     if aim is not None:
         problem = with_objective(problem, functions, aim.success_return)
         assert isinstance(algorithm, Deep)
-        algorithm = dataclasses.replace(algorithm, reward_free=False)  # as `plan` had it, whatever the run explored for
+        algorithm = dataclasses.replace(algorithm, reward_free=False)  # as in `plan`, even if the run was reward-free
     keys = jax.vmap(jax.random.key)(jnp.arange(len(config.seeds)))
     mdp = problem.world.mdp
 

@@ -1,6 +1,6 @@
-"""`--resume`: whether the run in a folder can go on under a configuration, and from where. It only reads.
+"""`--resume`: whether the run in a folder can continue with a configuration, and from which iteration. This only reads.
 
-A resumed run is the uninterrupted one, bit for bit on the same machine and versions, because all randomness of an
+A resumed run equals an uninterrupted one, bit for bit on the same machine and versions, because all randomness of an
 iteration comes from its seed and number. So its configuration must be the same; only `steps` may grow, where no array
 of the learner depends on it (Algorithm 2; the cover of Algorithm 1 has a place for each iteration).
 """
@@ -29,22 +29,22 @@ ENDED = ("finished", "certified")  # the statuses of a run that has nothing more
 
 
 def check_same(config: RunConfig, run: Path, trust_code: bool = True) -> None:
-    """Raise unless the folder's configuration is this one, but for more steps."""
+    """Raise unless the folder has the same configuration; only the number of steps may be larger."""
     if (run / PLAN).exists():
-        raise ConfigError(f"{run}: holds a plan, which has no run to go on with; give another --out")
+        raise ConfigError(f"{run}: holds a plan, which cannot be resumed; give another --out")
     try:
         old = read_json(run / "config.json")
         steps = old["steps"]
         check_code(flatten(old), old.get("code", {}), trust_code, str(run))
     except ConfigError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:  # not JSON, or that of something else
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # not JSON, or another kind of JSON
         raise ConfigError(f"{run}/config.json: not the configuration of a run; give another --out") from error
     changed = differences(old, json.loads(to_json(config)))
     grown = list(changed) == ["steps"] and steps < config.steps
     if not changed or grown:
         return
-    if "task.name" in changed:  # all other keys of the task would differ as well
+    if "task.name" in changed:  # then show only the name: all other keys of the task differ as well
         changed = {key: changed[key] for key in ("task.name", "algo") if key in changed}
     shown = ", ".join(f"{key}: {before} -> {after}" for key, (before, after) in changed.items())
     raise ConfigError(f"--resume: not the configuration of {run} ({shown}); give that one, or another --out")
@@ -58,7 +58,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tup
 
 
 def is_finished(run: Path, config: RunConfig) -> bool:
-    """Return whether all iterations are done, or the certificate has ended them; more steps are more to do."""
+    """Return whether all iterations are done, or the certificate has ended the run; not if more steps are given."""
     if not (run / "summary.json").exists():
         return False
     summary = read_summary(run)
@@ -68,7 +68,7 @@ def is_finished(run: Path, config: RunConfig) -> bool:
 
 
 def latest_checkpoint(config: RunConfig, algorithm: Algorithm, mdp: MDP, run: Path) -> Checkpoint | None:
-    """Load the newest checkpoint, with its replay; None where there is none and the run starts afresh."""
+    """Load the newest checkpoint, with its replay; None if there is none and the run starts from the beginning."""
     folder = run / "checkpoint"
     found = checkpoint.iterations(folder)
     if not found:
@@ -77,7 +77,7 @@ def latest_checkpoint(config: RunConfig, algorithm: Algorithm, mdp: MDP, run: Pa
     _check_facts(config, folder, checkpoint.read(folder, n))
     keys = seed_keys(config.seeds)
     try:
-        # A lambda, not the method: a method brings its algorithm along as an input, whose numbers are then unknown.
+        # Use a lambda: with the bound method, the algorithm would be an input and its numbers would be traced.
         like = eqx.filter_eval_shape(
             lambda keys: algorithm.without_replay(algorithm.start(keys, mdp, config.num_iterations)), keys
         )
@@ -96,7 +96,7 @@ def latest_checkpoint(config: RunConfig, algorithm: Algorithm, mdp: MDP, run: Pa
 
 
 def _check_log(run: Path, folder: Path, found: list[int]) -> None:
-    """Raise unless the log is the one that the newest checkpoint was made with; name the checkpoint it still serves."""
+    """Raise unless the log matches the newest checkpoint; the message names the newest one that it does match."""
     facts = {n: checkpoint.read(folder, n) for n in reversed(found)}
     newest = next((n for n, fact in facts.items() if is_unchanged(run / "episodes", _extent(fact))), None)
     if newest == found[-1]:
@@ -120,13 +120,13 @@ def _misfit(config: RunConfig, run: Path, error: str) -> str:
     if before == config.steps:
         return f"{run}/checkpoint: not of this version of pcmlp ({error}); use the one that wrote it"
     return (
-        f"--resume: steps: {before} -> {config.steps}, but {config.algo} has room for the first number only "
+        f"--resume: steps: {before} -> {config.steps}, but a run of {config.algo} cannot be extended "
         f"({error}); give that one, or another --out"
     )
 
 
 def changed_machine(facts: Facts) -> list[str]:
-    """Return what differs from the machine of a checkpoint, and may change the last bits of what follows."""
+    """Return the differences from the machine of a checkpoint, which may change the last bits of later results."""
     old, new = {**facts.versions, "device": facts.device}, {**versions(), "device": device()}
     return [f"{key}: {before} -> {after}" for key, (before, after) in differences(old, new).items()]
 
@@ -134,7 +134,7 @@ def changed_machine(facts: Facts) -> list[str]:
 def _check_facts(config: RunConfig, folder: Path, facts: Facts) -> None:
     if (facts.task, facts.algo) != (config.task_name, config.algo):
         raise ConfigError(
-            f"{folder}: of {facts.task} by {facts.algo}, not of {config.task_name} by {config.algo}; give another --out"
+            f"{folder}: is for {facts.task}, {facts.algo}, not {config.task_name}, {config.algo}; give another --out"
         )
     if facts.config_sha256 != checkpoint.fingerprint(config):
-        raise ConfigError(f"{folder}: of another configuration of {facts.task}; give another --out")
+        raise ConfigError(f"{folder}: has another configuration of {facts.task}; give another --out")

@@ -1,7 +1,7 @@
-"""A run under way: its iterations in turn, each evaluated, logged and saved.
+"""A run in progress: each iteration is evaluated, logged and saved.
 
-Evaluated is the policy that the algorithm would deploy, and beside it the one that explores where the two are planned
-apart. Evaluation has random numbers of its own, fixed by the seed, and is not counted in `env_steps`.
+The deployed policy is evaluated, and also the exploring policy if the two are planned separately. Evaluation has random
+numbers of its own, fixed by the seed, and is not counted in `env_steps`.
 """
 
 import itertools
@@ -35,7 +35,7 @@ from pcmlp.tasks.host import GymnasiumWorld, to_host
 from pcmlp.types import Algorithm, Iteration, Learner, Problem, RunStopped, World
 
 _PATIENCE = 3  # consecutive iterations without learning after which a run stops
-_FEWER = 5  # episodes of the deployed policy for each of the exploring one's
+_FEWER = 5  # evaluation episodes of the deployed policy for each one of the exploring policy
 
 
 def seed_keys(seeds: Iterable[int]) -> Key[Array, " seeds"]:
@@ -44,13 +44,13 @@ def seed_keys(seeds: Iterable[int]) -> Key[Array, " seeds"]:
 
 
 def runs_beside(world: World) -> bool:
-    """Return whether real steps and stages run on different processors."""
+    """Return whether real steps and learning run on different processors."""
     return isinstance(world, GymnasiumWorld) and jax.default_backend() != "cpu"
 
 
 @dataclass
 class Run:
-    """The state of a run while it is under way."""
+    """The state of a run in progress."""
 
     config: RunConfig
     problem: Problem
@@ -60,21 +60,21 @@ class Run:
     learner: Learner | None = None
     done: int | None = None  # the last iteration with a checkpoint
     rows: list[Row] = field(default_factory=list)
-    latest: list[Row] = field(default_factory=list)  # of the newest iteration, for callbacks
-    threshold: float | None = None  # of the certificate, below which the run is finished
+    latest: list[Row] = field(default_factory=list)  # rows of the newest iteration, for callbacks
+    threshold: float | None = None  # the run ends when the certificate is at most this
     callbacks: list[Callback] = field(default_factory=list)
     compiling: CompileClock = field(default_factory=CompileClock)
-    _before: Facts | None = None  # what the run had spent when it was resumed
+    _before: Facts | None = None  # facts of the checkpoint that the run was resumed from
     _failing: dict[int, int] = field(default_factory=dict)  # seed -> consecutive iterations without learning
-    _stopped: bool = False  # by a callback
-    _saving: float = 0.0  # seconds
+    _stopped: bool = False  # whether a callback has stopped the run
+    _saving: float = 0.0  # seconds spent on saving
     _began: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
         self.keys = seed_keys(self.config.seeds)
         self.world = self.algorithm.explored_world(self.problem)
         self._evaluators = {"eval": self._evaluator(self.config.eval_episodes)}
-        # A run is for the deployed policy, and episodes of a search are expensive: a few of the exploring one suffice.
+        # The deployed policy matters more, and episodes of a search are expensive: few exploring episodes are enough.
         if self.algorithm.evaluates_exploring:
             self._evaluators["explore"] = self._evaluator(-(-self.config.eval_episodes // _FEWER))
         self._entered = Entered(self.problem.map, len(self.config.seeds))
@@ -109,7 +109,7 @@ class Run:
         return now + (self._before.evaluated_episodes if self._before else 0)
 
     def restore(self, point: Checkpoint | None) -> None:
-        """Go on from a checkpoint, or from nothing; whatever the folder has after it is done again."""
+        """Continue from a checkpoint, or from the beginning; anything later in the folder is dropped and done again."""
         n = -1
         if point is not None:
             self.learner, self._before, self.done = point.learner, point.facts, point.facts.iteration
@@ -126,10 +126,10 @@ class Run:
         return self._before
 
     def loop(self, log: EpisodeLog, asked: Callable[[], bool]) -> str:
-        """Run every iteration that is left; return the status in which that leaves the run.
+        """Run the remaining iterations; return the final status of the run.
 
-        Where the simulator and the stages are on different devices, an iteration is evaluated and saved while the next
-        stage is under way, unless a certificate may end the run."""
+        If the simulator and learning use different devices, an iteration is evaluated and saved while the next one
+        learns, unless a certificate may end the run."""
         if self.learner is None:
             self.learner = self.algorithm.start(self.keys, self.world.mdp, self.num_iterations)
             self.record(0, {})
@@ -140,7 +140,7 @@ class Run:
         for n in itertools.takewhile(lambda _: not (asked() or self._stopped or self.certified()), todo):
             try:
                 iteration = self.algorithm.iterate(self.keys, self.world, learner, n)
-            except RunStopped as error:  # save what was done before
+            except RunStopped as error:  # save the iterations before the failure
                 failure = error
                 break
             learner = iteration.learner
@@ -157,17 +157,17 @@ class Run:
         return "finished" if (self.done or 0) == self.num_iterations else "stopped"
 
     def promises(self, learner: Learner, n: int) -> dict[str, Array]:
-        """Return the column `promised`; it takes imagined episodes, so only where it bounds something."""
+        """Return the column `promised`, only if the run has a certificate, because it costs imagined episodes."""
         return {} if why_none(self.config) else promised(self.keys, self.algorithm, self.world.mdp, learner, n)
 
     def certified(self) -> bool:
-        """Return whether the rows so far end the run, also right after it was resumed."""
+        """Return whether the certificates so far end the run; also checked right after resuming."""
         return is_certified(self.rows, self.done, self.threshold)
 
     def finish_iteration(self, n: int, iteration: Iteration, log: EpisodeLog) -> None:
-        """Evaluate an iteration and put it on disk."""
+        """Evaluate an iteration and write it to disk."""
         self.learner = iteration.learner
-        walked = to_host(iteration.walked)  # the accelerator may be busy
+        walked = to_host(iteration.walked)  # copied now, because the accelerator may be busy later
         began = time.perf_counter()
         for steps in walked:
             self.lock.check()
@@ -206,11 +206,11 @@ class Run:
             if times == _PATIENCE:
                 raise RunStopped(
                     f"seed {seed}: {failed[seed]} in {times} iterations in a row; look for rewards or observations "
-                    "that are huge or NaN, or give a smaller model.rate; everything before is saved"
+                    "that are huge or NaN, or give a smaller model.rate; all earlier iterations are saved"
                 )
 
     def facts(self, n: int, log: Extent) -> Facts:
-        """Return what the checkpoint of iteration n says about itself."""
+        """Return the facts for the checkpoint of iteration n."""
         last = [row["eval_return_mean"] for row in self.rows if row["iteration"] == n]
         return Facts(
             iteration=n,
@@ -249,7 +249,7 @@ class Run:
         self._stopped = not notify(self.callbacks, self, mean_of(self.latest)) or self._stopped
 
     def scores(self, returns: dict[str, np.ndarray], i: int) -> Row:
-        """Return the columns eval_* of seed `i`, and explore_* where they are measured."""
+        """Return the columns eval_* of seed `i`, and explore_* if they are measured."""
         return {
             f"{name}_{column}": value
             for name, per_seed in returns.items()
@@ -268,8 +268,8 @@ def failed_seeds(config: RunConfig, metrics: dict[str, np.ndarray]) -> dict[int,
     steps = fit_steps(config)
     found: dict[int, str] = {}
     for name, most, why in (
-        ("model_skipped", steps, "no step of the model's fit could be taken"),
-        ("covariance_skipped", 1, "the covariance could not take the samples"),
+        ("model_skipped", steps, "every step of the model's fit failed"),
+        ("covariance_skipped", 1, "the samples could not be added to the covariance"),
         ("outcome_skipped", 1, "reward and end could not be learned"),
     ):
         for seed, value in zip(config.seeds, metrics.get(name, ()), strict=False):

@@ -1,4 +1,4 @@
-"""`summary.json`: how each seed ended, what the run cost and what it ran on."""
+"""`summary.json`: the final results of each seed, the cost of the run, and the machine and versions."""
 
 import functools
 import importlib.metadata
@@ -15,7 +15,7 @@ import jax.monitoring
 from pcmlp.runs.config import RunConfig
 from pcmlp.runs.folder import Row
 
-SUCCESS = 0.95  # the share of an evaluation's episodes that makes a seed solved
+SUCCESS = 0.95  # a seed is solved if at least this share of its evaluation episodes succeed
 _PACKAGES = ("jax", "jaxlib", "equinox", "numpy", "pcmlp")
 _COMPILING = ("/jax/core/compile/jaxpr_to_mlir_module_duration", "/jax/core/compile/backend_compile_duration")
 
@@ -68,7 +68,7 @@ def summarise(
 
 
 def summarise_seed(seed: int, rows: Sequence[Row]) -> dict[str, Any]:
-    """Return how one seed ended."""
+    """Return the final results of one seed."""
     last: Row = rows[-1] if rows else {}
     solved = (row["env_steps"] for row in rows if (row["eval_success"] or 0.0) >= SUCCESS)
     return {
@@ -84,8 +84,8 @@ def summarise_seed(seed: int, rows: Sequence[Row]) -> dict[str, Any]:
 def virtual_steps_per_s(
     config: RunConfig, rows: Sequence[Row], evaluated_episodes: int, seconds: float
 ) -> float | None:
-    """Return the imagined steps per second of planning, collecting and evaluating together; None where planning takes
-    no samples."""
+    """Return the imagined steps per second of planning, collecting and evaluating together; None if planning takes
+    no imagined steps."""
     per_action, per_plan = config.algorithm.imagined_steps(config.task.horizon)
     if per_action == per_plan == 0 or not rows or seconds <= 0:
         return None
@@ -98,7 +98,7 @@ def virtual_steps_per_s(
 
 
 def device() -> str:
-    """Return the device that JAX uses, in words."""
+    """Return a description of the device that JAX uses."""
     first = jax.devices()[0]
     if first.platform == "cpu":
         return f"cpu ({platform.machine()}, {os.cpu_count()} cores)"
@@ -116,7 +116,7 @@ def revision() -> str | None:
 
     try:
         root = Path(git("rev-parse", "--show-toplevel"))
-        if not (root / "src" / "pcmlp").is_dir():  # installed into the checkout of something else
+        if not (root / "src" / "pcmlp").is_dir():  # the checkout belongs to another project
             return None
         changed = git("-C", str(root), "status", "--porcelain", "src")
         return git("rev-parse", "HEAD") + ("+changes" if changed else "")
@@ -124,7 +124,7 @@ def revision() -> str | None:
         return None
 
 
-@functools.cache  # every checkpoint asks
+@functools.cache  # called for every checkpoint
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that results depend on."""
     return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in _PACKAGES}}

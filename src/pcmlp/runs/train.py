@@ -1,4 +1,4 @@
-"""`pcmlp train`: open or resume a run, show it while it is under way, and conclude it whatever ends it."""
+"""`pcmlp train`: open or resume a run, show its progress, and write the summary however it ends."""
 
 import signal
 import threading
@@ -41,14 +41,14 @@ def train(
 ) -> dict[str, Any]:
     """Run a configuration into the folder `out` and return the summary; bad input writes nothing.
 
-    With `resume` a run that is there goes on after its last checkpoint, and is left alone if it is finished. With
-    `stop_when_certified` it is finished at the first iteration after which no seed's certificate is above that.
+    With `resume`, an existing run continues after its last checkpoint; a finished run is left unchanged. With
+    `stop_when_certified`, the run ends after the first iteration in which no seed's certificate is above this number.
     """
     console = console or Console()
     check_threshold(config, stop_when_certified)
     run = open_run(config, out, resume, trust_code)
     if run is None:
-        say(console, f"{out}: finished already; nothing to resume")
+        say(console, f"{out}: already finished; nothing to resume")
         return read_summary(out)
     run.threshold = stop_when_certified
     for line in opening_lines(run, out):
@@ -61,7 +61,7 @@ def train(
         try:
             with listening(run.callbacks):
                 status = run.loop(log, asked)
-        except (KeyboardInterrupt, BrokenPipeError):  # asked twice, or the output was closed: this iteration is lost
+        except (KeyboardInterrupt, BrokenPipeError):  # a second signal, or closed output: this iteration is lost
             pass
         except RunStopped as error:
             status, failure = "failed", error
@@ -79,7 +79,7 @@ def train(
 
 
 def open_run(config: RunConfig, out: Path, resume: bool, trust_code: bool = True) -> Run | None:
-    """Return a run in a new folder, or the one that is there, resumed; None if that is finished."""
+    """Return a run in a new folder, or the existing run, resumed; None if it is finished."""
     if not (resume and (out / "config.json").exists()):
         check_free(out)
         problem, algorithm = build(config)
@@ -99,25 +99,25 @@ def open_run(config: RunConfig, out: Path, resume: bool, trust_code: bool = True
 
 
 def opening_lines(run: Run, out: Path) -> list[str]:
-    """Return what a run says before it starts."""
+    """Return the lines that a run prints before it starts."""
     config, before = run.config, run.restored_facts()
     seeds = f"{len(config.seeds)} seed{'s' if len(config.seeds) > 1 else ''}"
     each = f"{config.num_iterations} iterations of {config.steps_per_iteration:g} env steps"
-    resumed = "" if run.done is None else f", going on after iteration {run.done}"
+    resumed = "" if run.done is None else f", continuing after iteration {run.done}"
     lines = [f"{config.task_name}, {config.algo}: {seeds}, {each}, into {out}{resumed}"]
     lines += [
         *world_notes(run.world, isinstance(run.algorithm, Deep)),
         *reward_free_notes(config.algorithm, run.problem),
     ]
     if before is not None and (changes := changed_machine(before)):
-        lines.append(f"not bit for bit as it was ({', '.join(changes)})")
+        lines.append(f"the results may differ in the last bits from an uninterrupted run ({', '.join(changes)})")
     if run.threshold is not None:
         lines.append(describe_threshold(run.threshold, standing(config, run.algorithm, run.problem)))
     return lines
 
 
 def world_notes(world: World, learns_model: bool = True) -> list[str]:
-    """Return what the user of a simulator should know about it."""
+    """Return notes for the user about a simulator."""
     if not isinstance(world, GymnasiumWorld):
         return []
     learned = " and ".join(unknown_functions(world.mdp))
@@ -128,7 +128,7 @@ def world_notes(world: World, learns_model: bool = True) -> list[str]:
 
 
 def reward_free_notes(algorithm: Algorithm, problem: Problem) -> list[str]:
-    """Return what a reward-free run explores for, and how to see what came of it."""
+    """Return a line about what a reward-free run explores for, and where to see the result."""
     if not (isinstance(algorithm, Deep | PCPG) and algorithm.reward_free):
         return []
     use = "used for planning what to deploy" if isinstance(algorithm, Deep) else "used to choose from the cover"
@@ -142,9 +142,9 @@ def reward_free_notes(algorithm: Algorithm, problem: Problem) -> list[str]:
 
 @contextmanager
 def stop_when_asked(console: Console) -> Iterator[Callable[[], bool]]:
-    """Yield a function that says whether to stop: Ctrl-C, SIGTERM and SIGUSR1 once end a run after its iteration, twice
-    at once. SIGTERM is how a cluster takes its machine back, SIGUSR1 how it announces that. Only the main thread
-    receives signals; elsewhere the function says no."""
+    """Yield a function that returns whether to stop. One Ctrl-C, SIGTERM or SIGUSR1 ends a run after the current
+    iteration, a second one at once. Clusters send SIGUSR1 before they take a machine back, and SIGTERM when they do.
+    Only the main thread receives signals; in other threads the function returns False."""
     heard = False
 
     def hear(number: int, frame: FrameType | None) -> None:
@@ -153,7 +153,7 @@ def stop_when_asked(console: Console) -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         heard = True
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-        console.print(f"{name}: stopping after this iteration; once more stops at once")
+        console.print(f"{name}: stopping after this iteration; repeat to stop at once")
 
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
