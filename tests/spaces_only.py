@@ -1,9 +1,9 @@
 """An MDP for tests of parts that need nothing but its spaces."""
 
 from pcmlp.spaces import Space
-from pcmlp.types import MDP, unknown
+from pcmlp.types import MDP, Unknown
 
 
 def spaces_only(states: Space, actions: Space, horizon: int = 10) -> MDP:
     """Return an MDP whose functions raise when they are called."""
-    return MDP(unknown, unknown, unknown, unknown, states, actions, horizon)
+    return MDP(Unknown(), Unknown(), Unknown(), Unknown(), states, actions, horizon)

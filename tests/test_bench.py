@@ -8,9 +8,9 @@ import pytest
 
 from pcmlp import bench
 from pcmlp.bench import rounds, whole
+from pcmlp.errors import ConfigError
 from pcmlp.models import Probabilistic
 from pcmlp.planners import CEM
-from pcmlp.settings import ConfigError
 
 TINY = bench.Sizes(
     net=(8,),

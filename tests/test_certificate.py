@@ -16,6 +16,7 @@ from rich.console import Console
 from pcmlp import finite, theory
 from pcmlp.algorithms.certificate import exact_values, promised
 from pcmlp.cli import main
+from pcmlp.errors import ConfigError
 from pcmlp.experiments.certificate import Gap, cart_bound, gaps, job, jobs, make_row, optimum
 from pcmlp.features import feature_dim
 from pcmlp.planners import CEM, FinitePolicy
@@ -25,7 +26,6 @@ from pcmlp.runs.config import build, resolve
 from pcmlp.runs.folder import read_metrics, read_summary
 from pcmlp.runs.policy import load_run
 from pcmlp.runs.train import train
-from pcmlp.settings import ConfigError
 
 SEEDS = tuple(range(6))
 LOCK = ("combination-lock", 90, ("task.horizon=3", "task.actions=2", "eval_episodes=2"))
@@ -272,7 +272,7 @@ def test_a_run_ends_at_the_first_iteration_that_is_certified(lock, tmp_path):
     summary, said = ran(config_of(LOCK), tmp_path / "run", stop_when_certified=threshold)
     assert (summary["status"], summary["iterations"]) == ("certified", first)
     assert summary["certificate"]["stop_when_certified"] == threshold
-    assert "it is a heuristic (optimism is proved for a bonus_scale of 0.15" in said
+    assert "the certificate is a heuristic (optimism is proved for a bonus_scale of 0.15" in said
     assert "to go on" not in said
     ended = read_metrics(tmp_path / "run")
     for name in set(metrics) - {"wall_s"}:  # what it did until then is what it would have done
@@ -317,7 +317,7 @@ def test_deep_runs_have_a_heuristic(tiny_trpo, tmp_path):
     settings = (*tiny_trpo, "task.horizon=20", "eval_episodes=5")
     config = resolve("mountain-car", "pcmlp", (0, 1), 40, settings)
     summary, said = ran(config, tmp_path / "car", stop_when_certified=0.0)
-    assert "it is a heuristic (no theorem covers" in said
+    assert "the certificate is a heuristic (no theorem covers" in said
     assert summary["certificate"]["kind"] == "heuristic"
     metrics = read_metrics(tmp_path / "car")
     left, value = np.array(metrics["certificate"])[2:], np.array(metrics["eval_return_mean"])[2:]

@@ -21,6 +21,7 @@ from safetensors.numpy import load_file, save_file
 from same_run import assert_same_run
 
 from pcmlp.algorithms.framework import PCMLP
+from pcmlp.errors import ConfigError, RunStopped
 from pcmlp.planners import UniformPolicy
 from pcmlp.replay import Transitions
 from pcmlp.runs import arrays, checkpoint, durable
@@ -30,9 +31,8 @@ from pcmlp.runs.folder import read_metrics, read_summary
 from pcmlp.runs.lock import Lock
 from pcmlp.runs.resume import differences
 from pcmlp.runs.train import train
-from pcmlp.settings import ConfigError
 from pcmlp.spaces import Finite
-from pcmlp.types import Algorithm, Iteration, Learner, Policy, RunStopped
+from pcmlp.types import Algorithm, Iteration, Learner, Policy
 
 SETTINGS = ("task.horizon=3", "task.actions=2", "eval_episodes=4")
 
@@ -101,7 +101,7 @@ def test_what_a_checkpoint_says(places):
 
 @pytest.mark.fault(
     "half a record in the episode log and half a row in metrics.csv",
-    "cut off at the checkpoint, the run goes on bit for bit",
+    "cut off at the checkpoint, the run continues bit for bit",
 )
 def test_a_run_that_was_cut_off_goes_on_bit_for_bit(places, cut):
     with log_path(cut / "episodes").open("ab") as log:  # half a record, and a row that no checkpoint has
@@ -148,7 +148,7 @@ def test_another_configuration_is_refused_key_by_key(cut):
     refused(lock("bonus_scale=0.5", "ridge=2"), cut, r"ridge: 0.01 -> 2.0, bonus_scale: 0.1 -> 0.5")
     refused(lock(seeds=(0, 8)), cut, r"seeds: \[0, 7\] -> \[0, 8\]")
     refused(lock(steps=9), cut, "steps: 60 -> 9")
-    refused(lock(steps=90), cut, "steps: 60 -> 90, but pcmlp-linear has room")
+    refused(lock(steps=90), cut, "steps: 60 -> 90, but a run of pcmlp-linear cannot be extended")
     refused(resolve("low-rank", seeds=(0, 7), steps=1000), cut, r"\(task.name: combination-lock -> low-rank\)")
 
 
@@ -245,7 +245,7 @@ def test_a_checkpoint_that_was_cut_off_is_swept(places, cut):
 
 @pytest.mark.fault(
     "two processes on one run folder",
-    "the second is refused and told who holds it; a lock of a dead process holds nobody up",
+    "the second is refused, and the error names the holder; the lock of a dead process blocks no one",
 )
 def test_one_process_for_a_folder(cut):
     before = contents(cut)

@@ -13,10 +13,10 @@ import pytest
 from pcmlp.algorithms.deep import Deep
 from pcmlp.algorithms.framework import PCMLP
 from pcmlp.cli import main
+from pcmlp.errors import RunStopped
 from pcmlp.runs.cache import use_cache
 from pcmlp.runs.episodes import read
 from pcmlp.runs.folder import read_metrics, read_summary
-from pcmlp.types import RunStopped
 
 # the configuration of tests/test_runs.py, so that it is compiled once
 TRAIN = ["train", "combination-lock", "--seeds", "0", "7", "--steps", "60"]
@@ -108,7 +108,7 @@ def test_tensorboard_gets_every_row(tmp_path):
             assert data.count(name.encode()) in (20, 21)  # row 0 has no bonus
 
 
-@pytest.mark.fault("tensorboardX is not installed", "training goes on, the line says how to get it")
+@pytest.mark.fault("tensorboardX is not installed", "training continues, and a line says how to install it")
 def test_training_goes_on_without_tensorboard(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     assert main([*TRAIN, *SETTINGS, "--out", "run", "--tensorboard"]) == 0
@@ -129,7 +129,7 @@ def cache_settings():
         jax.config.update(name, value)
 
 
-@pytest.mark.fault("the TensorBoard folder cannot be made, or goes away", "training goes on, the line says so")
+@pytest.mark.fault("the TensorBoard folder cannot be made, or is removed", "training continues, and a line says so")
 @pytest.mark.parametrize("when", ["opened", "written"])
 def test_training_goes_on_where_tensorboard_cannot_write(tmp_path, monkeypatch, capsys, when):
     def full(*_, **__):
@@ -190,7 +190,7 @@ def test_compiled_programs_are_kept_for_the_user(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("named", ["off", "OFF", "{tmp}/file/below"])
-@pytest.mark.fault("the compile cache cannot be written", "training goes on without")
+@pytest.mark.fault("the compile cache cannot be written", "training continues without it")
 def test_no_cache_is_no_problem(named, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("PCMLP_CACHE", named.format(tmp=tmp_path))
@@ -378,7 +378,7 @@ def read_all(out, status):
     ("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM"), (signal.SIGUSR1, "SIGUSR1")]
 )
 @pytest.mark.fault(
-    "Ctrl-C, SIGTERM or SIGUSR1", "the iteration is ended and saved, the command to go on is shown, exit code 75"
+    "Ctrl-C, SIGTERM or SIGUSR1", "the iteration is ended and saved, the command to continue is shown, exit code 75"
 )
 def test_a_signal_ends_the_run_after_its_iteration(tmp_path, monkeypatch, capsys, number, name):
     before = signal.getsignal(number)

@@ -10,12 +10,13 @@ import pytest
 from pcmlp.algorithms import METHODS
 from pcmlp.algorithms.deep import Deep
 from pcmlp.cli import main
+from pcmlp.errors import ConfigError
 from pcmlp.features import Fourier, SubsetFeatures
 from pcmlp.models import Neural
 from pcmlp.planners import CEM, MPPI
 from pcmlp.runs.config import build, configure, from_json, load_config, resolve, split_settings, to_json
 from pcmlp.runs.keys import unused_reason
-from pcmlp.settings import ConfigError, flatten, walk
+from pcmlp.settings import flatten, walk
 from pcmlp.tasks import TASKS
 from pcmlp.tasks.registered import GymnasiumTask
 

@@ -9,13 +9,13 @@ import pytest
 from rich.console import Console
 from same_run import assert_same_run
 
+from pcmlp.errors import ConfigError
 from pcmlp.maps import Map
 from pcmlp.runs.config import build, build_problem, resolve
 from pcmlp.runs.coverage import Entered, read_coverage
-from pcmlp.runs.episodes import read, rows_of
+from pcmlp.runs.episodes import read
 from pcmlp.runs.folder import RunFolder, read_metrics
 from pcmlp.runs.train import reward_free_notes, train
-from pcmlp.settings import ConfigError
 from pcmlp.tasks.point_umaze import at_goal
 from pcmlp.types import never
 
@@ -43,9 +43,9 @@ def test_coverage_is_what_the_log_has_entered(run):
     entered = [set(), set()]
     for n, record in enumerate(read(run[0] / "episodes"), start=1):
         for seed in range(2):
-            valid = record.arrays["valid"][seed]
-            for name in ("state", "next_state"):
-                entered[seed] |= {tuple(np.floor(10 * place).astype(int)) for place in record.arrays[name][seed][valid]}
+            valid = record.rows.valid[seed]
+            for states in (record.rows.state, record.rows.next_state):
+                entered[seed] |= {tuple(np.floor(10 * place).astype(int)) for place in states[seed][valid]}
         np.testing.assert_allclose(coverage[n], [len(cells) / 700 for cells in entered], rtol=1e-6)
     assert (coverage[-1] > coverage[1]).all()
     assert read_coverage(run[0]) == {3: coverage[-1, 0], 8: coverage[-1, 1]}
@@ -108,7 +108,7 @@ def test_places_that_are_not_on_the_map_do_not_count(run):
     ground = Map.of((0.0, 0.0), (1.0, 1.0), 0.5, lambda x, y: x + y > 0, coordinates=(1, 0))
     entered = Entered(ground, 2)
     assert entered.columns()["coverage"].tolist() == [0.0, 0.0]
-    entered.add(rows_of(record) for record in read(run[0] / "episodes"))
+    entered.add(record.rows for record in read(run[0] / "episodes"))
     low = entered.columns()["coverage"]
     assert (low > 0).all()
     assert (low <= 1).all()

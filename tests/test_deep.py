@@ -18,11 +18,11 @@ from jaxtyping import Array, Float, Int
 from pcmlp.algorithms import deep
 from pcmlp.algorithms.deep import Deep, imagination, imagined_starts, keep_better
 from pcmlp.bonus import CappedBonus
+from pcmlp.errors import ConfigError
 from pcmlp.features import RandomNetwork
 from pcmlp.imagine import bounds_around, expand_range, nothing_seen
 from pcmlp.models import Neural
 from pcmlp.replay import Replay, Transitions
-from pcmlp.settings import ConfigError
 from pcmlp.spaces import Box, Finite, Range
 from pcmlp.trees import as_inputs
 from pcmlp.types import MDP, FeatureMap, FittedModel, Planner, Policy, Problem, never

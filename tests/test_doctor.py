@@ -26,7 +26,7 @@ def test_a_sound_machine(quick, capsys, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", QUICK)
-@pytest.mark.fault("`pcmlp doctor` where one of its checks itself breaks", "the others go on, the exit code is 1")
+@pytest.mark.fault("`pcmlp doctor` where one of its checks raises", "the others continue, the exit code is 1")
 def test_a_broken_check_is_a_finding(quick, capsys, monkeypatch, name):
     def breaks():
         raise OSError("no such luck\nand more of it")
@@ -49,12 +49,12 @@ def test_what_is_optional_may_be_missing(quick, capsys, monkeypatch):
     assert "pip install 'pcmlp[tensorboard]'" in shown
 
 
-@pytest.mark.fault("the disk is nearly full", "`pcmlp doctor` fails and says how much a run wants")
+@pytest.mark.fault("the disk is nearly full", "`pcmlp doctor` fails and says how much a run needs")
 def test_too_little_room(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     usage = doctor.shutil.disk_usage(tmp_path)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: usage._replace(free=1_000_000))
-    assert doctor.folder() == doctor.bad(f"{tmp_path}: 1 MB free, a run wants 200; make room")
+    assert doctor.folder() == doctor.bad(f"{tmp_path}: 1 MB free, a run needs 200; free some space")
 
 
 @pytest.mark.slow  # the kills resume runs of both algorithms in every run of the tests

@@ -8,10 +8,11 @@ import pytest
 from spaces_only import spaces_only
 
 from pcmlp.algorithms.deep import Deep
+from pcmlp.errors import ConfigError
 from pcmlp.models import Neural
 from pcmlp.parts import NAMES
 from pcmlp.replay import Replay, Transitions
-from pcmlp.settings import ConfigError, overlay
+from pcmlp.settings import overlay
 from pcmlp.spaces import Box
 
 MEMBERS = 4

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from pcmlp.cli import main
+from pcmlp.errors import ConfigError
 from pcmlp.planners import UniformPolicy
 from pcmlp.report.films import SCENES, Episode, check_filmed, frames, write_video
 from pcmlp.runs.config import resolve
 from pcmlp.runs.evaluate import Evaluator, evaluate_run, film_episode, scores
 from pcmlp.runs.folder import read_metrics
 from pcmlp.runs.policy import SavedRun, load_run
-from pcmlp.settings import ConfigError
 from pcmlp.tasks import TASKS, PointUMaze
 from pcmlp.tasks.mujoco.hand import EggInHand
 from pcmlp.tasks.mujoco.robot import RobotTask

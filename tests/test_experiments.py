@@ -6,13 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from pcmlp.errors import ConfigError
 from pcmlp.experiments import controlled, demo, held_out, section7, wall_clock
 from pcmlp.experiments.experiment import Done
 from pcmlp.experiments.scales import FULL
 from pcmlp.experiments.tables import slope, solved_row, write_table
 from pcmlp.runs.config import to_json
 from pcmlp.runs.folder import RunFolder
-from pcmlp.settings import ConfigError
 from pcmlp.tasks import TASKS
 from pcmlp.tasks.mujoco.ant_umaze import ant_umaze_map
 from pcmlp.tasks.point_umaze import maze_map

@@ -79,13 +79,15 @@ def test_what_minari_loads_is_what_was_walked(tmp_path, task):
     world = walk(run, begin(run, task.split()[0], TASKS[task]))
     dataset = export(run)
     records = list(read(run / "episodes"))
-    valid = [record.arrays["valid"] for record in records]
+    valid = [record.rows.valid for record in records]
     assert dataset.total_steps == sum(map(np.sum, valid))
-    assert dataset.total_episodes == sum(np.sum(record.arrays["last"]) for record in records)
+    assert dataset.total_episodes == sum(np.sum(record.rows.last) for record in records)
 
     episodes = list(dataset.iterate_episodes())
     for field, name in (("state", "observations"), ("reward", "rewards"), ("action", "actions")):
-        walked = np.concatenate([record.arrays[field][kept] for record, kept in zip(records, valid, strict=True)])
+        walked = np.concatenate(
+            [getattr(record.rows, field)[kept] for record, kept in zip(records, valid, strict=True)]
+        )
         told = np.concatenate([getattr(episode, name)[: len(episode)] for episode in episodes])
         np.testing.assert_array_equal(told, walked)
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from pcmlp.cli import main
+from pcmlp.errors import ConfigError
 from pcmlp.runs.config import load_config, resolve
 from pcmlp.runs.folder import read_metrics
-from pcmlp.settings import ConfigError
 
 DOCS = Path(__file__).parents[1] / "docs" / "extending.md"
 TINY = ["samples_per_policy=20", "task.horizon=20", "rounds=1", "replay_size=50", "num_starts=16", "eval_episodes=2"]

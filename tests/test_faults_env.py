@@ -19,16 +19,16 @@ from faulty import FaultyEnv, arm, calls
 from gymnasium import spaces
 from rich.console import Console
 
+from pcmlp.errors import ConfigError, EnvironmentFault
 from pcmlp.observed import Fault, Observed
 from pcmlp.runs import checkpoint
 from pcmlp.runs.config import resolve
 from pcmlp.runs.folder import read_metrics, read_summary
 from pcmlp.runs.train import train
-from pcmlp.settings import ConfigError
 from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.tasks.host.environments import Environments
 from pcmlp.tasks.host.faults import Faults, ObservationCheck
-from pcmlp.types import EnvironmentFault, Policy, Problem
+from pcmlp.types import Policy, Problem
 from pcmlp.workers import Copies, Workers
 
 HORIZON = 8
@@ -112,8 +112,8 @@ def assert_spoilt_once(rows, clean, lane, at):
     ("none", "malformed"), ("old api", "malformed"), ("words", "malformed"),
 ])  # fmt: skip
 @pytest.mark.fault(
-    "an environment raises in a step, or gives what is not finite, outside its space, or no observation",
-    "its episode is rejected and counted, the environment made anew, the rest is kept",
+    "an environment raises in a step, or returns an observation that is not finite, outside its space or malformed",
+    "its episode is rejected and counted, the environment is made again, the rest is kept",
 )
 def test_a_fault_in_a_step(tmp_path, fault, kind):
     world = make_world(tmp_path)
@@ -193,7 +193,7 @@ def test_a_fault_in_a_reset(tmp_path, fault):
     assert world.faults.restarts == calls(tmp_path, "reset") - 1 == 2
 
 
-@pytest.mark.fault("an environment that cannot be made anew at once", "tried again, a bounded number of times")
+@pytest.mark.fault("an environment that cannot be made again at once", "tried again, a bounded number of times")
 def test_an_environment_that_cannot_be_made_again_at_once(tmp_path):
     world = make_world(tmp_path)
     clean = collect(world)
@@ -204,7 +204,7 @@ def test_an_environment_that_cannot_be_made_again_at_once(tmp_path):
     assert world.faults.last == "make raised ValueError: the joint broke"
 
 
-@pytest.mark.fault("a fault in an evaluation", "the episode is walked again with its seed")
+@pytest.mark.fault("a fault in an evaluation", "the episode is repeated with its seed")
 def test_evaluation_walks_an_episode_again_with_its_seed(tmp_path):
     world = make_world(tmp_path)
     clean = evaluate(world)
@@ -249,7 +249,7 @@ def test_a_lane_that_always_fails_ends_it(tmp_path):
         "failed 5 times in a row",
         "step raised ValueError: the joint broke, at step 1 of an episode",
         "raised 9; 9 transitions rejected",  # lane 1 failed beside it
-        "; mend what raises",
+        "; fix the error that it raises",
     ):
         assert part in line
     arm(tmp_path)  # it was mended
@@ -363,7 +363,7 @@ def test_a_run_that_is_not_reproducible_says_so(tmp_path):
     ):
         world = GymnasiumWorld.of(env, reward=luck, horizon=HORIZON, seeds=2)
         (line,) = world.notes
-        assert "goes another way after the same reset(seed), so a run in it is not reproducible" in line
+        assert "gives different observations after the same reset(seed), so runs are not reproducible" in line
         assert "\n" not in line
     assert collect(world).valid.all()
 
@@ -457,7 +457,9 @@ def test_an_interrupt_leaves_no_answer_behind(tmp_path, in_workers, monkeypatch)
     assert world.faults.total == 0
 
 
-@pytest.mark.fault("an environment in a worker process hangs", "ended after `timeout`, made anew, its episode rejected")
+@pytest.mark.fault(
+    "an environment in a worker process hangs", "ended after `timeout`, made again, its episode rejected"
+)
 def test_what_hangs_in_a_step(tmp_path, in_workers):
     """It does not even listen to the signal to end; what shared its process begins another episode too."""
     world = in_workers(1, timeout=1.5)
@@ -524,7 +526,7 @@ def test_a_worker_that_always_dies_ends_it(tmp_path, in_workers):
 @pytest.mark.parametrize("schedule", [{"make_every": "die"}, {"make_3": "die"}], ids=["at once", "at its second lane"])
 def test_a_worker_that_cannot_start(tmp_path, schedule):
     arm(tmp_path, **schedule)  # as a script does that starts workers when it is imported
-    with pytest.raises(ConfigError, match="another one cannot be made: its process died in make .*__name__"):
+    with pytest.raises(ConfigError, match="cannot be made a second time: its process died in make .*__name__"):
         make_world(tmp_path, workers=1, seeds=3)
 
 
@@ -533,7 +535,7 @@ def test_a_worker_that_cannot_start(tmp_path, schedule):
     ({"timeout": 0.0}, "timeout=0.0: "),
     ({"max_faults": -1}, "max_faults=-1: "),
     ({"workers": 1, "make": lambda: FaultyEnv("/tmp")}, r"workers=1: .*cannot be sent .*functools\.partial"),
-    ({"workers": 1, "make": FaultyEnv("/tmp")}, "workers=1: .*for itself, and it is not registered.*; give a function"),
+    ({"workers": 1, "make": FaultyEnv("/tmp")}, "workers=1: .*, but it is not registered.*; give a function"),
 ])  # fmt: skip
 def test_bad_input(tmp_path, changes, line):
     with pytest.raises(ConfigError, match=line) as caught:

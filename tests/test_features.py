@@ -12,6 +12,7 @@ import pytest
 from spaces_only import spaces_only
 
 from pcmlp.algorithms.framework import PCMLP
+from pcmlp.errors import ConfigError
 from pcmlp.features import (
     Fourier,
     FourierFeatures,
@@ -30,7 +31,7 @@ from pcmlp.features.fourier import cosine, draw_fourier, median_distance
 from pcmlp.features.polynomial import exponents
 from pcmlp.parts import NAMES
 from pcmlp.replay import Transitions
-from pcmlp.settings import ConfigError, overlay
+from pcmlp.settings import overlay
 from pcmlp.spaces import Box, Finite
 
 STATES = Box((-2.0, 0.0), (1.0, 4.0))

@@ -12,10 +12,11 @@ import pytest
 
 from pcmlp.algorithms import framework
 from pcmlp.algorithms.framework import PCMLP, learn
+from pcmlp.errors import ConfigError
 from pcmlp.features import OneHot, OneHotFeatures
 from pcmlp.models import Tabular
 from pcmlp.replay import Transitions
-from pcmlp.settings import ConfigError, check_value, settings_of
+from pcmlp.settings import check_value, settings_of
 from pcmlp.spaces import Box, Finite
 from pcmlp.tasks.finite import CombinationLock, LowRank, TabularTransition, start_at_zero
 from pcmlp.trees import as_inputs

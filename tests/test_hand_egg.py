@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from pcmlp.errors import ConfigError
 from pcmlp.runs.config import build, resolve
 from pcmlp.runs.evaluate import scores
-from pcmlp.settings import ConfigError
 from pcmlp.tasks.mujoco.hand import EggInHand
 from pcmlp.tasks.mujoco.hand_egg import HandEgg, at_goal, hand_egg_reward
 

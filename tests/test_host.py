@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from pcmlp.errors import ConfigError
 from pcmlp.runs.config import resolve
-from pcmlp.settings import ConfigError
 from pcmlp.spaces import Box, Finite
 from pcmlp.tasks import Acrobot, MountainCar, Pendulum
 from pcmlp.tasks.checks import check_reward, check_terminal
@@ -261,7 +261,7 @@ def test_what_is_known():
     starts = jax.jit(jax.vmap(world.mdp.initial))(jr.split(jr.key(0), 200))
     assert 50 < len(np.unique(starts[:, 3])) <= 64
     assert world.mdp.horizon == 8
-    with pytest.raises(ConfigError, match="no compiled planner can enter"):
+    with pytest.raises(ConfigError, match="which a compiled planner cannot use"):
         world.mdp.transition(jr.key(0), jnp.zeros(4), jnp.zeros(1))
     assert eqx.filter_jit(lambda w: w.mdp.initial(jr.key(0)))(world).shape == (4,)  # a world can be compiled over
 
@@ -383,7 +383,7 @@ def test_copies_that_cannot_be_made():
         GymnasiumWorld.of(lambda: one, reward=luck, horizon=8, seeds=2)
     changed = gymnasium.make("pcmlp-test/Clock-v0")
     changed.unwrapped.observe = lambda action: np.zeros(4)
-    with pytest.raises(ConfigError, match="what its spec makes moves differently; give a function"):
+    with pytest.raises(ConfigError, match="the environment that its spec makes behaves differently; give a function"):
         GymnasiumWorld.of(changed, reward=luck, seeds=2)
     GymnasiumWorld.of(changed, reward=luck, seeds=1)
 

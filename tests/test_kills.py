@@ -70,14 +70,14 @@ class Trials:
 
 
 @pytest.mark.slow
-@pytest.mark.fault("`kill -9` at a random moment of combination-lock", "`--resume` goes on, bit for bit")
+@pytest.mark.fault("`kill -9` at a random moment of combination-lock", "`--resume` continues, bit for bit")
 def test_kills_at_random_moments(tmp_path, request):
     count = request.config.getoption("--kills")
     assert Trials(tmp_path, LOCK).kill(-(-count // 2), random.Random(0)) >= count // 2
 
 
 @pytest.mark.slow
-@pytest.mark.fault("`kill -9` at a random moment of Deep PC-MLP on mountain-car", "`--resume` goes on, bit for bit")
+@pytest.mark.fault("`kill -9` at a random moment of Deep PC-MLP on mountain-car", "`--resume` continues, bit for bit")
 def test_kills_of_deep_pcmlp(tmp_path, request, tiny_trpo):
     count = request.config.getoption("--kills")
     assert Trials(tmp_path, (*CAR, *tiny_trpo)).kill(count // 2, random.Random(1)) >= count // 2

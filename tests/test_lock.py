@@ -5,14 +5,13 @@ import threading
 
 import pytest
 
+from pcmlp.errors import ConfigError, RunStopped
 from pcmlp.runs import checkpoint, lock, train
 from pcmlp.runs.config import resolve
 from pcmlp.runs.episodes import EpisodeLog
 from pcmlp.runs.evaluate import Evaluator
 from pcmlp.runs.folder import RunFolder
 from pcmlp.runs.lock import InUse, Lock, once_free
-from pcmlp.settings import ConfigError
-from pcmlp.types import RunStopped
 
 LOST = "another process has taken over this run"
 
@@ -74,7 +73,9 @@ class TestLockOfTheDead:
         threading.Timer(0.3, held.close).start()
         assert self.taken(tmp_path, 60.0, {"dead"}) == [file]
 
-    @pytest.mark.fault("a file server holds the lock of a machine that died", "the run goes on elsewhere after a while")
+    @pytest.mark.fault(
+        "a file server holds the lock of a machine that died", "the run continues elsewhere after a while"
+    )
     def test_it_is_taken_from_a_machine_that_died_which_then_writes_nothing(self, held, tmp_path):
         file = (tmp_path / "lock").stat().st_ino
         held.check()

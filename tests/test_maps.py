@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from pcmlp.errors import ConfigError
 from pcmlp.maps import Map
-from pcmlp.settings import ConfigError
 
 # Five columns by three rows of side 2, from (-1, 3) on; the middle row is solid but for its last square.
 CORRIDOR = Map.of((-1.0, 3.0), (9.0, 9.0), 2.0, lambda x, y: (y < 5) | (y > 7) | (x > 7))

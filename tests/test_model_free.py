@@ -16,6 +16,7 @@ from rich.console import Console
 from same_run import assert_same_run
 
 from pcmlp.algorithms.model_free import ModelFree
+from pcmlp.errors import ConfigError
 from pcmlp.nets import GaussianHead, Normaliser, RunningMoments
 from pcmlp.planners import SAC, TRPO
 from pcmlp.planners.trpo import advantages
@@ -24,7 +25,6 @@ from pcmlp.rollout import end_at_gaps, mean_first_return, split_streams
 from pcmlp.runs.config import build, from_json, resolve, to_json
 from pcmlp.runs.folder import read_metrics
 from pcmlp.runs.train import train
-from pcmlp.settings import ConfigError
 from pcmlp.spaces import Box, Finite
 from pcmlp.tasks import TASKS
 from pcmlp.types import MDP, Problem, never

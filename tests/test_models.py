@@ -12,6 +12,7 @@ from spaces_only import spaces_only
 
 from pcmlp import theory
 from pcmlp.algorithms.framework import PCMLP
+from pcmlp.errors import ConfigError
 from pcmlp.features import TableFeatures
 from pcmlp.models import KNR, KNRTransition, LinearMDP, Tabular, TaskModel
 from pcmlp.models.knr import averaged_sgd, constrained_least_squares, target_bound
@@ -19,7 +20,7 @@ from pcmlp.models.linear_mdp import check_class
 from pcmlp.models.tabular import CountedTransition
 from pcmlp.parts import NAMES
 from pcmlp.replay import Replay, Transitions
-from pcmlp.settings import ConfigError, overlay
+from pcmlp.settings import overlay
 from pcmlp.spaces import Box, Finite
 
 S, A, D, U = 4, 2, 3, 12

@@ -9,10 +9,11 @@ import pytest
 from spaces_only import spaces_only
 
 from pcmlp.algorithms.deep import Deep
+from pcmlp.errors import ConfigError
 from pcmlp.models.neural import Neural, fit_units, safe_norm, window_loss
 from pcmlp.parts import NAMES
 from pcmlp.replay import Replay, Transitions
-from pcmlp.settings import ConfigError, overlay
+from pcmlp.settings import overlay
 from pcmlp.spaces import Box
 
 SMALL = Neural(sizes=(16, 16), steps=10)

@@ -15,12 +15,12 @@ from safetensors.numpy import save_file
 
 import pcmlp
 from pcmlp.cli import main
+from pcmlp.errors import ConfigError
 from pcmlp.runs import arrays
 from pcmlp.runs.config import resolve
 from pcmlp.runs.episodes import log_path
 from pcmlp.runs.policy import load_run
 from pcmlp.runs.train import train
-from pcmlp.settings import ConfigError
 
 SOURCE = Path(pcmlp.__file__).parent
 FORBIDDEN = re.compile(

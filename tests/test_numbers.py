@@ -163,7 +163,7 @@ def test_rows_that_are_not_numbers(first, samples, healthy):
     assert same(of_seed(learner, 1), of_seed(healthy[0], 1))
 
 
-@pytest.mark.fault("the first samples are all NaN", "nothing is learned; the next iteration goes on")
+@pytest.mark.fault("the first samples are all NaN", "nothing is learned; the next iteration continues")
 def test_a_run_whose_first_samples_are_all_lost(first, samples, healthy):
     """There is nothing to learn from, and the next iteration does as if it were the first."""
     lost, metrics = improve(first, spoilt(samples, next_state=(slice(None), NAN)))
@@ -176,7 +176,7 @@ def test_a_run_whose_first_samples_are_all_lost(first, samples, healthy):
     np.testing.assert_array_equal(after.seen.low, healthy[0].seen.low)
 
 
-@pytest.mark.fault("a moment of phi that is no number", "the covariance stays as it was, and it is counted")
+@pytest.mark.fault("a moment of phi that is NaN", "the covariance is unchanged, and the moment is counted as skipped")
 def test_a_moment_that_is_no_number_is_not_added(samples, healthy):
     learner = healthy[0]
     scale = learner.bonus.features.scale
@@ -437,7 +437,7 @@ def refine(shooter, limit, amount, plan):
 
 
 @pytest.mark.parametrize("shooter", SHOOTERS, ids=["cem", "mppi"])
-@pytest.mark.fault("plans whose returns are no numbers", "they are worse than any other; if all are, the plan stays")
+@pytest.mark.fault("plans whose returns are NaN", "they rank below all others; if all are NaN, the plan is unchanged")
 def test_plans_that_are_no_numbers(shooter):
     plan = jnp.array([[0.1], [-0.3], [0.5], [0.7]])
     none, good = jnp.float32(-2.0), jnp.float32(0.5)

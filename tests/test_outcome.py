@@ -15,7 +15,7 @@ from pcmlp.models import Neural, OutcomeNet
 from pcmlp.models.outcome import WithOutcome
 from pcmlp.replay import Replay, Transitions
 from pcmlp.spaces import Box
-from pcmlp.types import never, unknown
+from pcmlp.types import Unknown, never
 
 NET = OutcomeNet(steps=400, batch=64, rate=3e-3)
 MDP = spaces_only(Box.of(1.0, 2), Box.of(1.0, 1))
@@ -101,9 +101,9 @@ def test_only_what_is_unknown_is_learned():
     dynamics = Neural(sizes=(4,))
     model = WithOutcome(dynamics, NET).init(jr.key(0), MDP)
     for known_reward, known_end, names in (
-        (unknown, unknown, ["reward", "termination"]),
-        (reward, unknown, ["termination"]),
-        (unknown, never, ["reward"]),
+        (Unknown(), Unknown(), ["reward", "termination"]),
+        (reward, Unknown(), ["termination"]),
+        (Unknown(), never, ["reward"]),
         (reward, never, []),
     ):
         world = dataclasses.replace(MDP, reward=known_reward, terminal=known_end)
@@ -113,6 +113,6 @@ def test_only_what_is_unknown_is_learned():
         assert (mdp.terminal is never) == (known_end is never)
         assert mdp.transition is world.transition
         assert unknown_functions(mdp) == []
-        assert mdp.reward is not unknown
-        assert mdp.terminal is not unknown
+        assert not isinstance(mdp.reward, Unknown)
+        assert not isinstance(mdp.terminal, Unknown)
     assert dynamics.init(jr.key(0), MDP).complete(MDP) is MDP

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from written_runs import Page, write_experiment, write_run
 
+from pcmlp.errors import ConfigError
 from pcmlp.experiments.experiment import describe
 from pcmlp.experiments.scales import FULL, SMOKE
 from pcmlp.experiments.section7 import SPARSE
@@ -18,7 +19,6 @@ from pcmlp.report.reading import find_runs, load, read_runs
 from pcmlp.report.sections import arrange, scores_of
 from pcmlp.report.tables import runs_table
 from pcmlp.report.words import headline
-from pcmlp.settings import ConfigError
 
 
 def data_of(file):

@@ -7,6 +7,7 @@ import jax
 import pytest
 
 from pcmlp.cli import main
+from pcmlp.errors import ConfigError
 from pcmlp.experiments import experiment, job, paper
 from pcmlp.experiments.experiment import Experiment, per_run
 from pcmlp.experiments.job import Job, check_result, is_finished, run_job, run_local
@@ -14,7 +15,6 @@ from pcmlp.experiments.paper import EXPERIMENTS
 from pcmlp.experiments.scales import FULL, QUICK, SCALES, SMOKE
 from pcmlp.experiments.section7 import sparse_job
 from pcmlp.experiments.tables import solved_row
-from pcmlp.settings import ConfigError
 
 TINY = ("task.horizon=2", "task.actions=2", "eval_episodes=2")
 LOCK = Job("locks", "combination-lock", "tiny", "pcmlp-linear", 8, TINY, (0,))

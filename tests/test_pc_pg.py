@@ -13,10 +13,10 @@ from same_run import assert_same_run
 
 from pcmlp.algorithms.pc_pg import PCPG, PCPGLearner, RollIn
 from pcmlp.cover import Cover
+from pcmlp.errors import ConfigError
 from pcmlp.planners import TRPO
 from pcmlp.runs.config import build, from_json, resolve, to_json
 from pcmlp.runs.train import train
-from pcmlp.settings import ConfigError
 from pcmlp.spaces import Box
 from pcmlp.types import MDP
 from pcmlp.world import JaxWorld

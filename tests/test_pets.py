@@ -11,6 +11,7 @@ import pytest
 from spaces_only import spaces_only
 
 from pcmlp.cli import main
+from pcmlp.errors import ConfigError, RunStopped
 from pcmlp.imagine import imagine, pay_nothing, restrict
 from pcmlp.models import Neural, Probabilistic
 from pcmlp.models.known import KnownTransition
@@ -22,13 +23,12 @@ from pcmlp.runs.evaluate import Evaluator
 from pcmlp.runs.folder import RunFolder, read_metrics
 from pcmlp.runs.lock import Lock
 from pcmlp.runs.run import Run
-from pcmlp.settings import ConfigError
 from pcmlp.spaces import Box, Range
 from pcmlp.tasks import TASKS
 from pcmlp.tasks.mujoco.robot import RobotTask
 from pcmlp.tasks.mujoco.simulator import Simulator
 from pcmlp.tasks.mujoco.transition import SimulatedTransition
-from pcmlp.types import MDP, RunStopped, never
+from pcmlp.types import MDP, never
 from pcmlp.world import JaxWorld
 
 ROBOTS = {name: task.robot for name, task in TASKS.items() if issubclass(task, RobotTask)}

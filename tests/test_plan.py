@@ -16,6 +16,7 @@ from pcmlp.algorithms import replan as replanning
 from pcmlp.algorithms.deep import imagination
 from pcmlp.algorithms.replan import Ahead, Search
 from pcmlp.cli import main
+from pcmlp.errors import ConfigError
 from pcmlp.experiments import held_out
 from pcmlp.experiments.experiment import Done
 from pcmlp.experiments.scales import SMOKE
@@ -27,7 +28,6 @@ from pcmlp.runs.config import build, load_config, resolve, to_json
 from pcmlp.runs.evaluate import Indicator, measure
 from pcmlp.runs.policy import SavedRun, load_run
 from pcmlp.runs.train import train
-from pcmlp.settings import ConfigError
 from pcmlp.trees import take
 from pcmlp.types import Planner, never
 
@@ -94,7 +94,7 @@ def test_a_plan_is_made_and_measured_under_its_reward(run, tmp_path, capsys):
     before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
     assert main(words(run, "--terminal", "aims.py:nowhere", "--success", "aims.py:there")) == 0
     shown = capsys.readouterr().out
-    assert "after 40 env steps, without a new one" in shown
+    assert "after 40 env steps, without new ones" in shown
     assert "pcmlp eval out --trust-code" in shown
     record = json.loads((tmp_path / "out/plan.json").read_text())
     assert [seed["seed"] for seed in record["seeds"]] == list(SEEDS)
@@ -262,7 +262,7 @@ def test_code_is_imported_only_where_it_is_trusted_and_the_same(run, tmp_path, c
     assert "aims.py:right: out names code" in one_line(capsys)
     (tmp_path / "aims.py").write_text(FILE + "\n# other code")
     assert main(["eval", "out", "--trust-code"]) == 2
-    assert "aims.py: not the code of out any more" in one_line(capsys)
+    assert "aims.py: changed since out was started" in one_line(capsys)
     (tmp_path / "aims.py").unlink()
     assert main(["eval", "out", "--trust-code"]) == 2
     assert "there is no file aims.py" in one_line(capsys)

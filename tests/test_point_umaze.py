@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from pcmlp import rollout
+from pcmlp.errors import ConfigError
 from pcmlp.runs.config import resolve
-from pcmlp.settings import ConfigError
 from pcmlp.tasks.point_umaze import PointUMaze, maze_map
 from pcmlp.types import Policy
 

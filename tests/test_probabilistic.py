@@ -9,12 +9,13 @@ import pytest
 from spaces_only import spaces_only
 
 from pcmlp.algorithms.deep import Deep
+from pcmlp.errors import ConfigError
 from pcmlp.models import NeuralEnsemble, OutcomeNet, Probabilistic
 from pcmlp.models.outcome import WithOutcome
 from pcmlp.models.probabilistic import bootstrap, draw_rows
 from pcmlp.parts import NAMES
 from pcmlp.replay import Replay, Transitions, drop_nonfinite
-from pcmlp.settings import ConfigError, overlay
+from pcmlp.settings import overlay
 from pcmlp.spaces import Box
 
 NOISE = np.array([0.1, 0.05])  # of the two coordinates

@@ -10,11 +10,12 @@ from spaces_only import spaces_only
 
 from pcmlp.algorithms.deep import Deep
 from pcmlp.bonus import CappedBonus, Elliptical, second_moment
+from pcmlp.errors import ConfigError
 from pcmlp.features import RandomNetwork, check_norm, feature_dim
 from pcmlp.features.checks import largest_norm
 from pcmlp.parts import NAMES
 from pcmlp.replay import Transitions
-from pcmlp.settings import ConfigError, overlay
+from pcmlp.settings import overlay
 from pcmlp.spaces import Box
 
 STATES = Box((-1.2, -0.07), (0.6, 0.07))  # mountain-car's

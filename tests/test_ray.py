@@ -19,6 +19,7 @@ import pytest
 from same_run import assert_same_run, equal_but_for_times
 
 from pcmlp.cli import main
+from pcmlp.errors import ConfigError, RunStopped
 from pcmlp.experiments import ray_engine, ray_task
 from pcmlp.experiments.job import KEPT, Job
 from pcmlp.experiments.paper import EXPERIMENTS
@@ -27,8 +28,6 @@ from pcmlp.runs import checkpoint
 from pcmlp.runs.folder import read_metrics, read_summary
 from pcmlp.runs.lock import InUse, Lock
 from pcmlp.runs.train import train
-from pcmlp.settings import ConfigError
-from pcmlp.types import RunStopped
 
 SMALL = ("task.horizon=2", "task.actions=2", "eval_episodes=2")
 LOCK = ("task.horizon=3", "task.actions=2")

@@ -14,12 +14,12 @@ from gymnasium import spaces
 from rich.console import Console
 
 from pcmlp.cli import main
+from pcmlp.errors import ConfigError, EnvironmentFault
 from pcmlp.runs.config import build, build_problem, from_json, resolve, to_json
 from pcmlp.runs.folder import read_metrics
 from pcmlp.runs.train import train
-from pcmlp.settings import ConfigError
 from pcmlp.tasks.host import GymnasiumWorld
-from pcmlp.types import EnvironmentFault, unknown
+from pcmlp.types import Unknown
 
 
 class Corridor(gymnasium.Env):
@@ -75,20 +75,20 @@ def test_reward_and_termination_are_the_environments_own(run):
     metrics = read_metrics(out)
     assert {"reward_error", "end_error"} <= set(metrics)
     task = build_problem(resolve(NAME).task)
-    assert task.world.mdp.reward is unknown
-    assert task.world.mdp.terminal is unknown
+    assert isinstance(task.world.mdp.reward, Unknown)
+    assert isinstance(task.world.mdp.terminal, Unknown)
 
 
 def test_what_was_collected_is_what_it_paid(run):
     from pcmlp.runs.episodes import read
 
     (record, *_) = read(run[0] / "episodes")
-    rows = record.arrays
-    valid = rows["valid"]
-    np.testing.assert_allclose(rows["reward"][valid], 1.0 + rows["next_state"][valid][:, 0], rtol=1e-5)
-    np.testing.assert_array_equal(rows["terminal"][valid], rows["next_state"][valid][:, 0] > 0.3)
-    assert rows["terminal"][valid].any()
-    assert rows["state"][valid][:, 0].max() <= 0.3  # no step goes on from an end
+    rows = record.rows
+    valid = rows.valid
+    np.testing.assert_allclose(rows.reward[valid], 1.0 + rows.next_state[valid][:, 0], rtol=1e-5)
+    np.testing.assert_array_equal(rows.terminal[valid], rows.next_state[valid][:, 0] > 0.3)
+    assert rows.terminal[valid].any()
+    assert rows.state[valid][:, 0].max() <= 0.3  # no step goes on from an end
 
 
 def test_the_run_is_evaluated_and_its_configuration_comes_back(run, capsys):
@@ -106,7 +106,7 @@ def test_an_agent_of_such_a_name_is_the_environments_and_its_file_brings_no_code
 
     agent = agents.DeepPCMLP(NAME, settings=tiny_trpo)
     assert agent.config.task_name == NAME
-    assert agent.world.mdp.reward is unknown
+    assert isinstance(agent.world.mdp.reward, Unknown)
     agent.learn(20)
     agent.save(tmp_path / "agent.safetensors")
     facts, _ = load_facts_and_arrays(tmp_path / "agent.safetensors")
@@ -114,14 +114,15 @@ def test_an_agent_of_such_a_name_is_the_environments_and_its_file_brings_no_code
     save_tree(tmp_path / "forged.safetensors", agent.learner, facts)
     assert agents.DeepPCMLP.load(tmp_path / "forged.safetensors", NAME).iteration == 1
     assert not (tmp_path / "imported").exists()
-    assert agents.DeepPCMLP(NAME, reward=lambda s, a, n: n[0], settings=tiny_trpo).world.mdp.reward is not unknown
+    given = agents.DeepPCMLP(NAME, reward=lambda s, a, n: n[0], settings=tiny_trpo)
+    assert not isinstance(given.world.mdp.reward, Unknown)
 
 
 def test_other_code_is_another_run(functions):
     before = resolve(NAME, settings=(f"task.reward={functions}:reward",))
     functions.write_text(functions.read_text().replace("2.0", "3.0"))
     assert resolve(NAME, settings=(f"task.reward={functions}:reward",)) != before
-    with pytest.raises(ConfigError, match="not the code of this run any more"):
+    with pytest.raises(ConfigError, match="changed since this run was started"):
         build(before)
 
 
@@ -160,7 +161,7 @@ def test_code_that_a_run_names_is_imported_only_if_trusted(functions, tmp_path, 
     [
         ("gym:InvertedPendulm-v5", "InvertedPendulum-v5"),
         ("gym:", "not registered"),
-        ("gym:my_module:Foo-v0", "an environment in a module of yours"),
+        ("gym:my_module:Foo-v0", "names a module to import"),
         ("gym:pcmlp-test/Endless-v0", "has no time limit; give the steps of an episode, task.horizon=INT"),
         ("gym:CartPole-v1", "its action space is Discrete"),
         ("gym:pcmlp-test/Free-v0", "finite bounds"),

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from written_runs import SEEDS, STATES, Rows, write_run
+from written_runs import SEEDS, STATES, rows_of, write_run
 
+from pcmlp.replay import Transitions
 from pcmlp.report.curves import plot_bonus, plot_bonuses, plot_certificate, plot_comparison, plot_returns
 from pcmlp.report.figures import draw
 from pcmlp.report.maps import count_pairs, plot_coverage, plot_traces, trace
@@ -69,9 +70,10 @@ def test_traces_are_of_some_policies_and_of_all(tmp_path):
 
 def test_steps_are_counted_from_their_episodes_beginning():
     last = np.array([[False, True, False, False, False, True]])
-    arrays = {"state": np.arange(12.0).reshape(1, 6, 2), "terminal": np.zeros((1, 6), bool), "last": last}
-    arrays["valid"] = np.array([[True, True, True, False, True, True]])
-    places, age = trace(Record(1, (0,), arrays), VIEWS["point-umaze"])
+    state, none = np.arange(12.0).reshape(1, 6, 2), np.zeros((1, 6))
+    valid = np.array([[True, True, True, False, True, True]])
+    rows = Transitions.of_arrays(state, state, none, state, none.astype(bool), last, valid)
+    places, age = trace(Record(1, (0,), rows), VIEWS["point-umaze"])
     assert age.tolist() == [0, 1, 0, 2, 3]
     assert places[:, 0].tolist() == [0.0, 2.0, 4.0, 8.0, 10.0]
 
@@ -100,7 +102,7 @@ def test_a_certificate_is_drawn_as_the_gap_and_says_what_it_is_worth(tmp_path):
     lines = {str(line.get_label()): line.get_ydata() for line in picture.axes[0].lines}
     np.testing.assert_allclose(next(y for label, y in lines.items() if "measured" in label), 5.0)
     del run.summary["certificate"]
-    assert "under way" in text_of(plot_certificate(run))
+    assert "in progress" in text_of(plot_certificate(run))
 
 
 def test_titles_say_what_was_measured(tmp_path):
@@ -202,9 +204,8 @@ def test_shares_of_a_maze_are_of_its_free_cells():
 
 def test_the_state_an_episode_ends_in_is_visited(tmp_path):
     with EpisodeLog(tmp_path) as log:
-        rows = Rows(np.zeros((2, 3, 2), np.float32), np.zeros((2, 3)))
-        rows.next_state = np.ones((2, 3, 2), np.float32)
-        rows.last = np.array([[False, True, False]] * 2)
+        state, last = np.zeros((2, 3, 2), np.float32), np.array([[False, True, False]] * 2)
+        rows = rows_of(state, np.zeros((2, 3)), next_state=state + 1, last=last)
         log.append(1, SEEDS, rows)
         log.append(1, SEEDS, rows)  # what was drawn from the cover for the fit
     (visits,) = visits_by_policy(list(read(tmp_path)), VIEWS["mountain-car"])

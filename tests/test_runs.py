@@ -19,6 +19,7 @@ from rich.console import Console
 from safetensors.numpy import load_file, save_file
 
 from pcmlp.algorithms.framework import PCMLP
+from pcmlp.errors import ConfigError, RunStopped
 from pcmlp.planners import MPPI, UniformPolicy
 from pcmlp.runs import arrays
 from pcmlp.runs.callbacks import LiveProgress, PlainProgress, listening, show_progress
@@ -28,9 +29,7 @@ from pcmlp.runs.folder import COLUMNS, RunFolder, read_config, read_metrics, rea
 from pcmlp.runs.policy import load_run
 from pcmlp.runs.run import Run, failed_seeds
 from pcmlp.runs.train import train
-from pcmlp.settings import ConfigError
 from pcmlp.spaces import Box, Finite
-from pcmlp.types import RunStopped
 
 SEEDS = (0, 7)
 SETTINGS = ("task.horizon=3", "task.actions=2", "eval_episodes=4")
@@ -98,8 +97,8 @@ def test_every_episode_is_logged(run):
     assert all(record.seeds == SEEDS for record in records)
     metrics = read_metrics(run)
     for n, record in enumerate(records, start=1):
-        np.testing.assert_allclose(record.arrays["reward"].sum(axis=1), metrics["sample_return"][2 * n : 2 * n + 2])
-        assert record.arrays["last"].sum(axis=1).tolist() == [1, 1]
+        np.testing.assert_allclose(record.rows.reward.sum(axis=1), metrics["sample_return"][2 * n : 2 * n + 2])
+        assert record.rows.last.sum(axis=1).tolist() == [1, 1]
 
 
 def test_the_saved_policy_returns_what_was_evaluated(run):
@@ -194,7 +193,7 @@ def test_independent_draws_are_charged_for_and_logged(tmp_path):
     assert all(100 < seed["env_steps"] < 300 for seed in summary["seeds"])  # 200 on average
     records = list(read(tmp_path / "iid" / "episodes"))
     assert [record.iteration for record in records] == [n for n in range(1, 11) for _ in range(2)]  # lines 4 and 7
-    logged = sum(record.arrays["valid"].sum(axis=1) for record in records)
+    logged = sum(record.rows.valid.sum(axis=1) for record in records)
     assert logged.tolist() == [seed["env_steps"] for seed in summary["seeds"]]  # every step that was charged for
 
 

@@ -14,6 +14,7 @@ from pcmlp.algorithms.noise import NoisyPolicy
 from pcmlp.algorithms.replan import Ahead
 from pcmlp.algorithms.rnd import Distillation
 from pcmlp.bonus import Elliptical, NoBonus
+from pcmlp.errors import ConfigError
 from pcmlp.models import Thompson
 from pcmlp.planners import MPPI, TRPO
 from pcmlp.runs import checkpoint
@@ -22,7 +23,6 @@ from pcmlp.runs.config import build, resolve, to_json
 from pcmlp.runs.folder import read_metrics
 from pcmlp.runs.resume import check_same
 from pcmlp.runs.train import train
-from pcmlp.settings import ConfigError
 from pcmlp.tasks import TASKS
 from pcmlp.world import JaxWorld
 

@@ -10,11 +10,12 @@ from spaces_only import spaces_only
 from pcmlp.algorithms.deep import Deep
 from pcmlp.bonus import CappedBonus, Elliptical, second_moment
 from pcmlp.cli import main
+from pcmlp.errors import ConfigError
 from pcmlp.features import Fourier, RandomNetwork, check_draw
 from pcmlp.parts import NAMES
 from pcmlp.replay import Transitions
 from pcmlp.runs.folder import read_metrics
-from pcmlp.settings import ConfigError, overlay
+from pcmlp.settings import overlay
 from pcmlp.spaces import Box
 
 # Two coordinates have bounds, in the place of the first and third; two have none.

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from pcmlp import rollout
+from pcmlp.errors import ConfigError
 from pcmlp.features import Fourier
 from pcmlp.models import KNR, TaskModel
 from pcmlp.runs.config import build, resolve
-from pcmlp.settings import ConfigError
 from pcmlp.tasks import TASKS, Acrobot, CartPole, MountainCar, Pendulum
 from pcmlp.types import Policy
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from pcmlp import finite
+from pcmlp.errors import ConfigError
 from pcmlp.features import check_norm
 from pcmlp.planners.value_iteration import ValueIteration
 from pcmlp.runs.config import resolve
-from pcmlp.settings import ConfigError
 from pcmlp.tasks import TASKS
 from pcmlp.tasks.finite import CombinationLock, LowRank
 

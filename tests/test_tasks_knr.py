@@ -6,10 +6,10 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+from pcmlp.errors import ConfigError
 from pcmlp.features import check_norm
 from pcmlp.models import KNR, KNRTransition
 from pcmlp.runs.config import resolve
-from pcmlp.settings import ConfigError
 from pcmlp.tasks.knr import DoubleWell, LinearSystem
 
 TASKS = {"knr-lds": LinearSystem(), "knr-poly": DoubleWell()}

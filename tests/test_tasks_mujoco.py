@@ -16,11 +16,11 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from pcmlp.cli import main
+from pcmlp.errors import ConfigError
 from pcmlp.observed import Fault
 from pcmlp.planners import UniformPolicy
 from pcmlp.runs.config import build, resolve
 from pcmlp.runs.folder import read_metrics
-from pcmlp.settings import ConfigError
 from pcmlp.tasks import TASKS
 from pcmlp.tasks.mujoco.robot import RobotTask, SteppedTask
 from pcmlp.tasks.mujoco.simulator import Simulator, load_model

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from pcmlp import theory
-from pcmlp.settings import ConfigError
+from pcmlp.errors import ConfigError
 
 LINEAR = [
     {"horizon": h, "dim": d, "epsilon": e, "delta": 0.1, "members": u}

@@ -5,6 +5,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 
+from pcmlp.replay import Transitions
 from pcmlp.report.reading import load
 from pcmlp.runs.episodes import EpisodeLog
 from pcmlp.runs.folder import RunFolder
@@ -21,16 +22,13 @@ STATES = {  # task -> a state of which two numbers were drawn
 }
 
 
-class Rows:
-    """The arrays of two seeds' `Transitions`, as the log takes them; the second seed has a row less."""
-
-    def __init__(self, state, action):
-        self.state, self.action = state, action
-        self.next_state = state
-        self.reward = np.zeros(state.shape[:2], np.float32)
-        self.terminal = self.last = np.zeros(state.shape[:2], bool)
-        self.valid = np.ones(state.shape[:2], bool)
-        self.valid[1, -1] = False
+def rows_of(state, action, *, next_state=None, last=None):
+    """The steps of two seeds; the second seed has a row less."""
+    no = np.zeros(state.shape[:2], bool)
+    valid = ~no
+    valid[1, -1] = False
+    next_state, last = state if next_state is None else next_state, no if last is None else last
+    return Transitions.of_arrays(state, action, np.zeros(no.shape, np.float32), next_state, no, last, valid)
 
 
 def write_run(
@@ -64,7 +62,7 @@ def write_run(
                 z = rng.normal(size=(2, 5, 2))
                 vectors = STATES[task](z) if task in STATES else rng.normal(size=(2, 5, *state_shape))
                 state = vectors.astype(np.float32) if task in STATES or state_shape else rng.integers(0, 4, (2, 5))
-                log.append(n, SEEDS, Rows(state, rng.integers(0, 3, (2, 5))))
+                log.append(n, SEEDS, rows_of(state, rng.integers(0, 3, (2, 5))))
     if summary:
         versions = {"python": "3.11", "jax": "0.10"}
         command = f"pcmlp train {task} --set 'x=<b>'"

@@ -5,8 +5,8 @@
     action, _ = agent.predict(observation, deterministic=True)
     agent.save("agent.safetensors");  agent = DeepPCMLP.load("agent.safetensors", env, reward=reward, terminal=terminal)
 
-A planner that imagines has to know what it plans for, so `reward` and `terminal` are functions of (s, a, s') written in
-jax.numpy; those that are not given are learned. The policy to deploy is planned without the bonus.
+A planner in a model has to compute rewards and ends, so `reward` and `terminal` are functions of (s, a, s') written in
+jax.numpy; a function that is not given is learned. The policy to deploy is planned without the bonus.
 """
 
 import json
@@ -25,21 +25,22 @@ from rich.progress import track
 
 from pcmlp.algorithms import METHODS
 from pcmlp.algorithms.deep import Deep, DeepLearner
+from pcmlp.errors import ConfigError
 from pcmlp.parts import find_method
 from pcmlp.runs.arrays import Damaged, load_facts_and_arrays, restore_tree, save_tree
 from pcmlp.runs.callbacks import Callback, listening, notify
 from pcmlp.runs.config import RunConfig, build, configure, resolve, settings_of_record, split_settings, to_json
 from pcmlp.runs.evaluate import evaluation_keys
-from pcmlp.settings import ConfigError
+from pcmlp.settings import flatten, show
 from pcmlp.tasks.checks import import_gymnasium
 from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.tasks.registered import PREFIX, GymnasiumTask, find_registered
 from pcmlp.trees import take
 from pcmlp.types import Policy, Problem
-from pcmlp.usercode import check_code
+from pcmlp.usercode import check_code, check_unchanged, hash_code
 
 _FORMAT = "pcmlp agent 2"
-_ENDLESS = 10**9  # env steps of a configuration: `learn` says how many there will be
+_ENDLESS = 10**9  # env steps in the configuration; the real number is given to `learn`
 _HOST_DEFAULTS = (0, 60.0, 100)  # workers, timeout, max_faults
 
 Settings = Sequence[str] | Mapping[str, Any]  # ("bonus_scale=0.1", ...) as `--set` takes them, or a dict
@@ -62,8 +63,8 @@ class DeepPCMLP:
         timeout: float = 60.0,
         max_faults: int = 100,
     ):
-        """Check everything, before anything is compiled. A reward or an end of episodes that is not given as a function
-        is learned from what the environment says."""
+        """Check all arguments before anything is compiled. A reward or an end of episodes that is not given as a
+        function is learned from samples of the environment."""
         if isinstance(env, str) and env.startswith(PREFIX):
             find_registered(env.removeprefix(PREFIX))
             env = partial(import_gymnasium().make, env.removeprefix(PREFIX))
@@ -71,7 +72,7 @@ class DeepPCMLP:
         if isinstance(env, str):
             self.config, problem = _of_task(env, reward, terminal, algo, horizon, seed, settings)
             if isinstance(problem.world, GymnasiumWorld) and host != _HOST_DEFAULTS:
-                raise ConfigError(f"env={env}: takes them as settings, such as task.workers=2; give settings=(...)")
+                raise ConfigError(f"env={env}: give workers, timeout, max_faults as settings, such as task.workers=2")
         else:
             world = GymnasiumWorld.of(
                 env,
@@ -108,7 +109,7 @@ class DeepPCMLP:
         callbacks = [] if callback is None else [callback]
         with listening(callbacks):
             for _ in track(range(steps // each), "learning", disable=not progress_bar):
-                # Counted when it is done: after a fault of the environment the agent is what it was before.
+                # Counted only when it is complete: after a fault of the environment, the agent is unchanged.
                 iteration = self.algorithm.iterate(self.keys, self.world, self.learner, self.iteration + 1)
                 assert isinstance(iteration.learner, DeepLearner)
                 self.learner, self.iteration = iteration.learner, self.iteration + 1
@@ -129,7 +130,7 @@ class DeepPCMLP:
         episode_start: np.ndarray | None = None,
         deterministic: bool = False,
     ) -> tuple[np.ndarray, Any]:
-        """Return the action for an observation, or for each of a batch, and the policy's memory until the next step.
+        """Return the action for an observation, or for each of a batch, and the policy's memory for the next step.
 
         `state` is the memory that the last call returned, None at an episode's start; a planner such as MPPI keeps its
         plan there.
@@ -150,8 +151,8 @@ class DeepPCMLP:
         return (action if observed.ndim == 2 else action[0]), memory
 
     def _noise(self, batch: np.ndarray, deterministic: bool) -> np.ndarray:
-        """Return a seed for each row. A planner that searches needs random numbers even if it must be deterministic:
-        they then depend on the observation."""
+        """Return a seed for each row. A planner that searches needs random numbers even if it must be deterministic;
+        then they depend only on the observation."""
         if deterministic:
             return np.array([zlib.crc32(row.tobytes()) for row in batch], np.uint32)
         return self._generator.integers(2**32, size=len(batch), dtype=np.uint32)
@@ -164,7 +165,7 @@ class DeepPCMLP:
         return float(np.mean(returns)), float(np.std(returns))
 
     def save(self, path: str | Path) -> None:
-        """Write everything that learning goes on from as one safetensors file; nothing in it is ever executed."""
+        """Write everything that learning needs to continue as one safetensors file; loading it executes no code."""
         facts = {"format": _FORMAT, "config": json.loads(to_json(self.config)), "iteration": self.iteration}
         try:
             save_tree(Path(path), self.learner, facts)
@@ -180,8 +181,8 @@ class DeepPCMLP:
         terminal: Callable | None = None,
         trust_code: bool = False,
     ) -> "DeepPCMLP":
-        """Load what `save` wrote, for the same environment with the same functions, which no file can hold. Code that
-        the agent's settings name is imported only if it is trusted."""
+        """Load an agent that `save` wrote. Give the same environment and functions, which the file does not contain.
+        Code that the agent's settings name is imported only if it is trusted."""
         facts, arrays = _read(Path(path))
         record = facts["config"]
         task, named = record.pop("task"), isinstance(env, str) and not env.startswith(PREFIX)
@@ -191,6 +192,7 @@ class DeepPCMLP:
         hashes = record.pop("code", {})
         settings = settings_of_record({**record, "task": task} if named else record)
         check_code({"algo": record["algo"], **settings}, hashes, trust_code, str(path))
+        check_unchanged({file: hashes.get(file, "") for file in hash_code({"task": name})}, str(path))
         agent = DeepPCMLP(
             env,
             reward=reward,
@@ -214,7 +216,7 @@ class DeepPCMLP:
 
 def _as_texts(settings: Settings) -> list[str]:
     if isinstance(settings, Mapping):
-        return [f"{key}={text}" for key, text in settings_of_record(settings).items()]
+        return [f"{key}={show(value)}" for key, value in flatten(settings).items()]
     return list(settings)
 
 
@@ -231,23 +233,27 @@ def _of_task(
     if reward is not None or terminal is not None:
         raise ConfigError(f"env={env}: a task with a reward of its own; leave reward and terminal out, or give an env")
     length = () if horizon is None else (f"task.horizon={horizon}",)
+    _check_method(algo)
     config = resolve(env, algo, (seed,), _ENDLESS, (*_as_texts(settings), *length))
-    if not isinstance(config.algorithm, Deep):
-        raise ConfigError(f"env={env}: {algo} is not for an agent; `pcmlp train {env}` runs it")
     return config, build(config)[0]
 
 
+def _check_method(algo: str) -> None:
+    """Raise unless an agent can learn by the method."""
+    if not isinstance(find_method(algo).algorithm, Deep):
+        agents = " or ".join(name for name, method in METHODS.items() if isinstance(method.algorithm, Deep))
+        raise ConfigError(f"algo={algo}: not for an agent; give {agents}, or run it by `pcmlp train`")
+
+
 def _of_world(world: GymnasiumWorld, algo: str, seed: int, settings: Settings) -> RunConfig:
-    """Return the configuration for an environment that was handed in."""
+    """Return the configuration for an environment that the user gave."""
     env, horizon = world.environments.first, world.mdp.horizon
     name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
     given = split_settings(_as_texts(settings))
     if task_keys := [key for key in given if key.startswith("task.")]:
         key = task_keys[0]
-        raise ConfigError(f"{key}={given[key]}: {name} is no task of ours; give it beside the env")
-    if not isinstance(find_method(algo).algorithm, Deep):
-        agents = " or ".join(name for name, method in METHODS.items() if isinstance(method.algorithm, Deep))
-        raise ConfigError(f"algo={algo}: not for an agent; give {agents}")
+        raise ConfigError(f"{key}={given[key]}: {name} is not a task by name; give it as an argument beside env")
+    _check_method(algo)
     return configure(GymnasiumTask(id=name, horizon=horizon), f"{PREFIX}{name}", algo, (seed,), _ENDLESS, given)
 
 

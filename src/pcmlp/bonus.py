@@ -4,9 +4,9 @@
     covariance  Sigma_n  = sum_{i<=n} Sigma_pi_i + lambda I
     bonus       b_n(s,a) = min{ 2 c sqrt(phi^T Sigma_n^-1 phi), H }
 
-Directions of phi that the cover has not visited have small eigenvalues in Sigma_n, so they pay the most. With the
-Cholesky factor Sigma = L L^T the quadratic form is |L^-1 phi|^2. Sigma^-1 is never formed: L^-1 is computed once per
-iteration, has the square root of Sigma's condition number, and turns the bonus in a planner's inner loop into one
+Directions of phi that the cover has not visited have small eigenvalues in Sigma_n, so they give the highest bonus. With
+the Cholesky factor Sigma = L L^T the quadratic form is |L^-1 phi|^2. Sigma^-1 is never formed: L^-1 is computed once
+per iteration, has the square root of Sigma's condition number, and turns the bonus in a planner's inner loop into one
 matrix product.
 """
 
@@ -37,8 +37,8 @@ def second_moment(features: Features, data: Transitions) -> Float[Array, "d d"]:
 class Covariance(eqx.Module):
     """Sigma_n, summed with Kahan's compensation.
 
-    A hundred moments added in single precision lose as much as a ridge of 1e-3 in the directions that matter: those
-    the cover has not visited, where the ridge is all there is.
+    Without compensation, adding a hundred moments in single precision loses as much as a ridge of 1e-3. That matters in
+    directions that the cover has not visited, where Sigma_n is only the ridge.
     """
 
     matrix: Float[Array, "*seeds d d"]
@@ -61,7 +61,7 @@ class Covariance(eqx.Module):
         """Add a moment, unless the sum has no Cholesky factor.
 
         Sigma only grows: a moment that is NaN, or so large that rounding leaves the sum indefinite, would stay in it
-        for ever, and no bonus could be computed from it.
+        forever, and no bonus could be computed from it.
         """
         total, lost = self.kahan_sum(moment)
         good = jnp.all(jnp.isfinite(linalg.cholesky(total)))
@@ -138,7 +138,7 @@ class NoBonus(Bonus):
 
 
 class CappedBonus(eqx.Module):
-    """min{c b(s, a), H}, and 0 where b is NaN: what a planner is paid (Eq. 2)."""
+    """The bonus that a planner uses: min{c b(s, a), H}, and 0 where b is NaN (Eq. 2)."""
 
     bonus: FittedBonus
     scale: Number  # c
@@ -151,6 +151,6 @@ class CappedBonus(eqx.Module):
 
 
 def information_gain(covariance: Float[Array, "d d"], ridge: Number) -> Float[Array, ""]:
-    """Return ln det(I + Sigma / lambda), Sigma without its ridge: how much the cover has seen, in nats."""
+    """Return ln det(I + Sigma / lambda), with Sigma without its ridge: the information gain of the cover, in nats."""
     factor = linalg.cholesky(covariance)
     return 2.0 * jnp.sum(jnp.log(jnp.diag(factor)) - 0.5 * jnp.log(ridge))

@@ -1,8 +1,8 @@
 """The command line, `pcmlp COMMAND` (the commands are in `pcmlp.commands`).
 
-Exit codes: 0; 1 and one line on stderr where a run cannot go on; 2 and one line for bad input; 75 for a run that was
-asked to stop and did so after an iteration; 130 for one that was stopped in the middle of one. 1, 75 and 130 can be
-resumed. Only a command that needs JAX imports it, so that help is quick.
+Exit codes: 0 for success; 1 and one line on stderr if a run cannot continue; 2 and one line for bad input; 75 for a run
+that was asked to stop and did so after an iteration; 130 for a run that was stopped during an iteration. After 1, 75
+and 130 a run can be resumed. Only a command that needs JAX imports it, so that help is quick.
 """
 
 import contextlib
@@ -32,23 +32,22 @@ def main(arguments: list[str] | None = None) -> int:
         return fail(one_line(printed.getvalue()))
     try:
         return command.run(shlex.join(["pcmlp", *words]))
-    except KeyboardInterrupt:  # before the run folder was there
+    except KeyboardInterrupt:  # before the run folder existed
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output has closed it, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (MemoryError, RuntimeError) as error:
-        from pcmlp.settings import first_line
-        from pcmlp.types import RunStopped
+        from pcmlp.errors import RunStopped, first_line
 
         if isinstance(error, RunStopped):
             return fail(str(error), FAILED)
-        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):  # JAX's word for it
+        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):  # JAX's name for this error
             raise
-        remedy = "give fewer --seeds, or less of replay_size, planner.streams or model.sizes; --resume goes on"
+        remedy = "give fewer --seeds, or less of replay_size, planner.streams or model.sizes; --resume continues"
         return fail(f"not enough memory ({first_line(error)}); {remedy}", FAILED)
     except ValueError as error:
-        from pcmlp.settings import ConfigError
+        from pcmlp.errors import ConfigError
 
         if not isinstance(error, ConfigError):
             raise
@@ -56,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def parse(words: list[str]) -> Any:
-    """Return the command that the words stand for; tyro prints what is wrong with them and exits."""
+    """Return the command that the words give; tyro prints an error and exits if they are wrong."""
     return tyro.cli(
         Command,
         args=words,
@@ -74,14 +73,15 @@ def one_line(box: str) -> str:
     message = " ".join(lines[: lines.index("")]) if "" in lines else " ".join(lines)
     named = dict.fromkeys(line.split()[0] for line in lines if line.startswith("--"))
     given = {word.split("=")[0].rstrip(",") for word in message.split()}
-    meant = [name for name in named if name not in given]  # another command's flag of that name is no help
+    meant = [name for name in named if name not in given]  # leaves out a flag of the same name in another command
     hint = f"; perhaps you meant {' or '.join(meant)}" if meant else ""
-    return f"{message.removesuffix('.')}{hint}; pcmlp --help shows what there is"
+    return f"{message.removesuffix('.')}{hint}; pcmlp --help shows the commands"
 
 
 def fail(line: str, code: int = BAD_INPUT) -> int:
-    """Print one line to stderr and return the exit code."""
-    print(f"pcmlp: {' '.join(line.split())}", file=sys.stderr)
+    """Print one line to stderr and return the exit code. The library names Python arguments, this line their flags."""
+    flags = re.sub(r"\b(give|such as) (algo|seeds|steps)=", r"\1 --\2 ", " ".join(line.split()))
+    print(f"pcmlp: {flags}", file=sys.stderr)
     return code
 
 

@@ -1,4 +1,4 @@
-"""The policy cover (paper: Algorithm 1, lines 2, 7 and 10): every policy so far.
+"""The policy cover (paper: Algorithm 1, lines 2, 7 and 10): all policies so far.
 
 Policies share one structure, so the cover is that structure with a leading axis: pushing and picking are array
 operations inside the compiled program. To draw from d_cover, pick a policy uniformly, then draw from its d_pi.
@@ -44,7 +44,7 @@ class Cover(eqx.Module):
 
 
 def best_policy(cover: Cover, values: Float[Array, "*seeds N"]) -> Policy:
-    """Return the policy of the cover with the highest value, for each seed where there is an axis of seeds."""
+    """Return the policy of the cover with the highest value, for each seed if there is an axis of seeds."""
     return _best_of_each(cover, values) if values.ndim > 1 else cover[jnp.argmax(values)]
 
 

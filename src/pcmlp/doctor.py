@@ -1,7 +1,7 @@
 """`pcmlp doctor`: whether this machine can run pcmlp, what is missing, and how to get it.
 
-Every check prints one line. A failed check that every run needs fails the command (exit code 1); what only some
-commands need is named with its remedy.
+Every check prints one line. A failed check that every run needs fails the command (exit code 1); a check that only some
+commands need is reported with its remedy.
 """
 
 import importlib.metadata
@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pcmlp.settings import first_line
+from pcmlp.errors import first_line
 
-_ROOM = 200_000_000  # bytes of a small run's folder, checkpoints included
+_ROOM = 200_000_000  # bytes of a small run's folder, including checkpoints
 
 
 class Finding(NamedTuple):
@@ -40,7 +40,7 @@ def good(line: str) -> Finding:
 
 
 def bad(line: str, *, needed: bool = True) -> Finding:
-    """Return a check that failed, of something that every run needs or not."""
+    """Return a check that failed; `needed` says whether every run needs it."""
     return Finding(False, needed, line)
 
 
@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def run_check(check: Callable[[], Finding]) -> Finding:
-    """Return what a check finds; one that breaks is a finding too, and the others go on."""
+    """Return the finding of a check; a check that raises is a failed one, and the others continue."""
     try:
         return check()
     except Exception as error:
@@ -79,7 +79,7 @@ def run_check(check: Callable[[], Finding]) -> Finding:
 
 
 def versions() -> Finding:
-    """Name the versions of what results depend on."""
+    """Return the versions of the packages that results depend on."""
     names = ("pcmlp", "jax", "jaxlib", "equinox", "optax", "numpy", "safetensors")
     each = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
     return good(f"Python {platform.python_version()}, {each}")
@@ -93,7 +93,7 @@ def devices() -> Finding:
     for device in jax.devices():
         ones = jax.device_put(jnp.ones((64, 64)), device)
         if float(jnp.sum(ones @ ones)) != 64.0**3:
-            return bad(f"{device}: a product of matrices is wrong")
+            return bad(f"{device}: the result of a matrix product is wrong")
     kinds = ", ".join(sorted({f"{device.platform} ({device.device_kind})" for device in jax.devices()}))
     hint = "; a GPU: pip install 'pcmlp[cuda]'" if jax.default_backend() == "cpu" else ""
     return good(f"{len(jax.devices())} of {kinds}{hint}")
@@ -118,7 +118,7 @@ def folder() -> Finding:
         file.write(b"x")
     free = shutil.disk_usage(here).free
     if free < _ROOM:
-        return bad(f"{here}: {free / 1e6:.0f} MB free, a run wants {_ROOM / 1e6:.0f}; make room")
+        return bad(f"{here}: {free / 1e6:.0f} MB free, a run needs {_ROOM / 1e6:.0f}; free some space")
     return good(f"{here} can be written, {free / 1e9:.1f} GB free")
 
 

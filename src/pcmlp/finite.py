@@ -47,7 +47,7 @@ def initial_distribution(mdp: MDP, num_states: int) -> Float[Array, " S"]:
 
 
 def occupancy(mdp: MDP, policy: Float[Array, "H S A"]) -> Float[Array, "H S A"]:
-    """Return d_h(s, a) for every time step, without what terminal states have absorbed."""
+    """Return d_h(s, a) for every time step, without episodes that have ended."""
     _, go_on = tables(mdp)
 
     def step(state, act):

@@ -2,13 +2,13 @@
 
 (paper: Algorithm 1, line 9, the arguments of the planning oracle.)
 
-`imagine` is the paper's. A neural model is wrong where it has no data, and a planner that is paid for places without
-data finds every error there. `restrict` keeps the imagination to what is possible:
+`imagine` is as in the paper. A neural model is wrong where it has no data, and a planner with a bonus for such places
+finds every error there. `restrict` limits imagined states and starts:
 
-    s' = clip(P(s, clip(a)), bounds),    bounds = the observation space, and what was seen with a margin
+    s' = clip(P(s, clip(a)), bounds),    bounds = the observation space, and the range of real states with a margin
     s_0 = a state of the replay with probability `replay_starts`, else one of the world's own
 
-paper: none of this / here: docs/deviations.md says what it changes.
+paper: no restriction / here: as above; docs/deviations.md says what it changes.
 """
 
 import dataclasses
@@ -22,14 +22,14 @@ from jaxtyping import Array, Bool, Float, Key
 
 from pcmlp.replay import Transitions
 from pcmlp.spaces import Box, Range
-from pcmlp.types import MDP, Action, State, unknown
+from pcmlp.types import MDP, Action, State, Unknown
 
 
 class OptimisticReward(eqx.Module):
     """r(s, a, s') + b(s, a), with 0 in place of a reward that is not finite.
 
-    A model leads to states that no reward was tried at, and planners average: one NaN among thousands of imagined
-    rewards would spoil a whole update.
+    A model may lead to states where the reward was never checked, and planners average: one NaN among thousands of
+    imagined rewards would make a whole update NaN.
     """
 
     reward: Callable
@@ -47,7 +47,7 @@ def imagine(mdp: MDP, model: Callable, bonus: Callable) -> MDP:
 
 
 class SwitchedBonus(eqx.Module):
-    """The bonus while exploring, 0 otherwise; of the executed action: no bonus for asking for more than full throttle.
+    """The bonus while exploring, 0 otherwise. It uses the clipped action: there is no bonus for actions out of bounds.
 
     The switch is an input of the program, so that exploring and deploying policies are planned by the same one; a
     branch that is not taken costs nothing.
@@ -64,7 +64,7 @@ class SwitchedBonus(eqx.Module):
 
 
 class RewardFree(eqx.Module):
-    """The reward for planning what to deploy; 0 while exploring."""
+    """A reward that is the task's when planning the policy to deploy, and 0 while exploring."""
 
     reward: Callable
     explores: Bool[Array, ""]
@@ -87,7 +87,7 @@ def drop_bonus(mdp: MDP) -> MDP:
 
 
 class BoundedModel(eqx.Module):
-    """The model with actions clipped to what an actuator can do and states to where something can be."""
+    """The model with actions clipped to the action space and states clipped to bounds."""
 
     model: Callable
     states: Range
@@ -118,8 +118,8 @@ def restrict(imagined: MDP, bounds: Range, starts: Float[Array, "n s"]) -> MDP:
 
 
 def bounds_around(states: Box, seen: Range, margin: float | Float[Array, ""], bounded: bool | Bool[Array, ""]) -> Range:
-    """Return where imagined states may be: in the observation space and, if anything was seen, within `margin` times
-    the range that was seen around it; anywhere if not `bounded`."""
+    """Return the bounds of imagined states: the observation space and, if there are real states, their range extended
+    by `margin` times its width; no bounds if not `bounded`."""
     known = seen.low <= seen.high
     low, high = jnp.where(known, seen.low, states.low), jnp.where(known, seen.high, states.high)
     width = high - low
@@ -147,4 +147,4 @@ def expand_range(seen: Range, samples: Transitions) -> Range:
 def unknown_functions(mdp: MDP) -> list[str]:
     """Return which of reward and termination have to be learned."""
     functions = {"reward": mdp.reward, "termination": mdp.terminal}
-    return [name for name, function in functions.items() if function is unknown]
+    return [name for name, function in functions.items() if isinstance(function, Unknown)]

@@ -1,74 +1,189 @@
-"""What `pcmlp list` shows: names with a line each, and the settings of one, straight from the classes that use them."""
+"""The output of `pcmlp list`: names with a line each, and the settings of one, read from the classes that use them."""
 
+import inspect
+from collections.abc import Iterable
 from typing import Any
 
-from rich.table import Table
+from rich.table import Column, Table
 
 from pcmlp.algorithms import METHODS
+from pcmlp.algorithms.method import Method
+from pcmlp.errors import ConfigError, first_line
+from pcmlp.models import OutcomeNet
 from pcmlp.parts import NAMES, PARTS, find_known, methods_for
+from pcmlp.runs.config import DEFAULT_EPISODES, DEFAULT_STEPS
 from pcmlp.settings import Limits, Part, Setting, show, walk
 from pcmlp.tasks import TASKS
-from pcmlp.tasks.registered import PREFIX, GymnasiumTask
+from pcmlp.tasks.registered import PREFIX, GymnasiumTask, find_registered
+from pcmlp.types import FeatureMap, Task
+from pcmlp.usercode import is_place, load_object
+
+ANY_GYM = f"{PREFIX}ID"
+ALL_TASKS: dict[str, type[Task]] = {**TASKS, ANY_GYM: GymnasiumTask}
+GROUPS = {"features" if kind is FeatureMap else kind.__name__.lower(): kind for kind in PARTS}  # group -> kind of part
+_PRESET_HORIZON = 1000  # where a preset depends on the horizon, it is shown for this one
+
+Row = tuple[str, str, str, str]  # key, default, limits, meaning
 
 
 def name_lines() -> list[str]:
-    """Return the lines about all tasks, algorithms and experiments."""
-    from pcmlp.experiments.paper import EXPERIMENTS  # takes seconds, which a table of settings need not wait for
+    """Return the lines about all tasks, algorithms, experiments and parts."""
+    from pcmlp.experiments.paper import EXPERIMENTS  # imported here, because it takes seconds
 
-    tasks = {name: _task_line(name, task) for name, task in TASKS.items()}
-    tasks[f"{PREFIX}ID"] = _task_line("", GymnasiumTask)
-    algorithms = {name: method.about for name, method in METHODS.items()}
-    experiments = {name: f"{made.shows} ({made.place})" for name, made in EXPERIMENTS.items()}
-    lines = []
-    for title, entries in (("tasks", tasks), ("algorithms", algorithms), ("experiments", experiments)):
-        lines += [f"{title}:", *(f"  {name:<18}{line}" for name, line in entries.items())]
-    return [*lines, "pcmlp list NAME shows the settings of a task or an algorithm"]
+    lines = ["Tasks are grouped by kind, with the algorithms for each kind; the first is the default."]
+    for kind in dict.fromkeys(task.kind for task in ALL_TASKS.values()):
+        tasks = {name: _task_line(name, task) for name, task in ALL_TASKS.items() if task.kind == kind}
+        lines += _section(f"{kind} tasks, for {', '.join(methods_for('', kind))}", tasks)
+    lines += _section("algorithms", {name: method.about for name, method in METHODS.items()})
+    lines += _section("experiments", {name: f"{made.shows} ({made.place})" for name, made in EXPERIMENTS.items()})
+    parts = {group: ", ".join(PARTS[kind]) for group, kind in GROUPS.items() if kind is not Task}
+    lines += _section("parts of algorithms", parts)
+    return [
+        *lines,
+        "pcmlp list NAME shows the settings of a task, an algorithm, a part such as planner.trpo, or FILE.py:NAME",
+    ]
 
 
-def _task_line(name: str, task: type) -> str:
-    return f"{describe(task)} [{', '.join(methods_for(name, task.kind))}]"
+def _section(title: str, entries: dict[str, str]) -> list[str]:
+    return [f"{title}:", *(f"  {name:<18}{line}" for name, line in entries.items())]
+
+
+def _task_line(name: str, task: type[Task]) -> str:
+    usual, own = methods_for("", task.kind), methods_for(name, task.kind)
+    missing, added = [m for m in usual if m not in own], [m for m in own if m not in usual]
+    notes = [f"{word} {', '.join(names)}" for word, names in (("not for", missing), ("also for", added)) if names]
+    return " ".join([describe(task), *(f"({note})" for note in notes)])
 
 
 def describe(documented: type) -> str:
     """Return the first line of a class's docstring."""
-    return (documented.__doc__ or "").strip().splitlines()[0]
+    return (documented.__doc__ or documented.__name__).strip().splitlines()[0]
 
 
-def settings_table(name: str) -> Table:
-    """Return the settings of an algorithm or a task as a table for the terminal."""
-    find_known("name", name, [*METHODS, *TASKS], "an algorithm or a task; pcmlp list shows them all")
+def find(name: str) -> Method | Part:
+    """Return the method, or the task or part with its defaults, that a name stands for.
+
+    A part is named by its group, as in planner.trpo, or by its own name if nothing else has it.
+    """
+    if name.startswith(PREFIX) and name != ANY_GYM:
+        made_id = name.removeprefix(PREFIX)
+        return GymnasiumTask(id=made_id, horizon=find_registered(made_id) or GymnasiumTask().horizon)
+    if is_place(name):
+        return _load(name)
+    parts = {f"{group}.{own}": part for group, kind in GROUPS.items() for own, part in PARTS[kind].items()}
+    short = {full.partition(".")[2]: part for full, part in parts.items()}
+    same = [full for full in parts if full.partition(".")[2] == name]
+    if len(same) > 1:
+        raise ConfigError(f"name={name}: several parts have this name; give {' or '.join(same)}")
+    known: dict[str, Method | type[Part]] = {**short, **parts, **ALL_TASKS, **METHODS}
+    remedy = "a task, gym:ID, an algorithm, a part or FILE.py:NAME; pcmlp list shows them all"
+    found = known[find_known("name", name, known, remedy)]
+    return found if isinstance(found, Method) else found()
+
+
+def _load(place: str) -> Method | Part:
+    """Return the method or the part, with its defaults, of a user's file."""
+    found = load_object("name", place)
+    if isinstance(found, Method):
+        return found
+    if not (inspect.isclass(found) and issubclass(found, tuple(PARTS))):
+        kinds = ", ".join(kind.__name__ for kind in PARTS)
+        raise ConfigError(f"name={place}: is neither a Method nor a subclass of one of {kinds}; give one")
+    try:
+        return found()
+    except TypeError as error:  # an abstract class, or a field without a default
+        remedy = "write all of its methods and give each setting a default"
+        raise ConfigError(f"name={place}: cannot be made ({first_line(error)}); {remedy}") from error
+
+
+def settings_of_name(name: str) -> Iterable[str | Table]:
+    """Yield what the terminal shows about a method, a task or a part: its settings, and for a method its presets."""
+    found = find(name)
+    if isinstance(found, Method):
+        yield found.about
+        yield _settings_table(settings_rows(found))
+        yield from _preset_lines(found)
+        return
+    group = next(group for group, kind in GROUPS.items() if isinstance(found, kind))
+    rows = part_rows(found, f"{group}.")
+    yield describe(type(found))
+    yield _settings_table(rows) if rows else "It has no settings."
+    if isinstance(found, Task):
+        if isinstance(found, GymnasiumTask) and found.id and find_registered(found.id) is None:
+            yield "It has no time limit: give task.horizon."
+        yield f"Its kind is {found.kind}, for {', '.join(methods_for(name, found.kind)) or 'algorithms of your own'}."
+    else:
+        yield f"Chosen by --set {group}.name={NAMES.name_of(found)}, in algorithms that it fits."
+
+
+def _settings_table(rows: list[Row]) -> Table:
     table = Table("key=default", "meaning", box=None, pad_edge=False)
-    for key, default, limits, meaning in settings_rows(name):
-        table.add_row(f"{key}={default}", f"{meaning} ({limits})" if limits else meaning)
+    for before, (key, default, limits, meaning) in zip([None, *rows], rows, strict=False):
+        if before and _group(before[0]) != _group(key):
+            table.add_row()
+        table.add_row(f"{key}={default}" if default else key, f"{meaning} ({limits})" if limits else meaning)
     return table
 
 
-def settings_rows(name: str, *, brief: bool = False) -> list[tuple[str, str, str, str]]:
-    """Return key, default, limits and meaning of every setting of an algorithm or a task; if `brief`, without settings
-    of its parts that have the part's own default."""
-    if name in TASKS:
-        return [_row(key, field, value) for key, field, value in walk(TASKS[name](), "task.")]
-    method = METHODS[name]
+def _group(key: str) -> str:
+    return key.rpartition(".")[0]
+
+
+def _preset_lines(method: Method) -> Iterable[str | Table]:
+    """Yield the presets of a method, and how to list the settings of the other parts that it can use."""
+    yield "\npresets by kind or name of the task (--set preset=NAME, ours if not given; steps is the flag --steps):"
+    table = Table("preset", Column("tasks", max_width=14), "settings", box=None, pad_edge=False)
+    for row in preset_rows(method):
+        table.add_row(*row)
+    yield table
+    own = {key: NAMES.name_of(value) for key, _, value in walk(method.algorithm) if isinstance(value, Part)}
+    for group, names in method.choices.items():
+        for name in names:
+            if name != own.get(f"{group}.name"):
+                kind = group.rpartition(".")[2]
+                yield f"{group}.name={name} has other keys; pcmlp list {kind}.{name} shows them"
+
+
+def preset_rows(method: Method) -> list[tuple[str, str, str]]:
+    """Return preset, kinds or names of tasks, and settings of each preset; tasks with the same settings share a row."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for preset, by_task in method.presets.items():
+        for task in by_task:
+            found = TASKS.get(task) or (GymnasiumTask if task.startswith(PREFIX) else None)
+            kind = found.kind if found else task
+            settings = method.preset(preset, task, kind, _PRESET_HORIZON)
+            text = "none"
+            if settings is not None:
+                settings = {"steps": DEFAULT_STEPS, "eval_episodes": DEFAULT_EPISODES, **settings}
+                text = " ".join(f"{key}={show(value)}" for key, value in settings.items())
+            if any(callable(by_task.get(name)) for name in (task, kind)):
+                text += f" (for a horizon of {_PRESET_HORIZON})"
+            rows.setdefault((preset, text), []).append(task)
+    return [(preset, ", ".join(tasks), text) for (preset, text), tasks in rows.items()]
+
+
+def settings_rows(method: Method, *, brief: bool = False) -> list[Row]:
+    """Return the settings of a method, with a row for each of its parts; if `brief`, without settings of its parts
+    that have the part's own default."""
     rows = [(key, field, value) for key, field, value in walk(method.algorithm) if not method.unused_reason(key)]
-    shown = [(key, field, value) for key, field, value in rows if not isinstance(value, Part) or NAMES.name_of(value)]
     if brief:
-        shown = [row for row in shown if "." not in row[0] or row[2] != row[1].default or isinstance(row[2], Part)]
-    return [_row(key, field, value, method.choices) for key, field, value in shown]
+        rows = [row for row in rows if "." not in row[0] or row[2] != row[1].default or isinstance(row[2], Part)]
+    return [_row(key, field, value, method.choices) for key, field, value in rows]
 
 
-def part_rows(part: type[Part], path: str) -> list[tuple[str, str, str, str]]:
-    """Return key, default, limits and meaning of every setting of a part, with its own defaults."""
-    return [_row(key, field, value) for key, field, value in walk(part(), path)]
+def part_rows(part: Part, path: str) -> list[Row]:
+    """Return the settings of a part."""
+    return [_row(key, field, value) for key, field, value in walk(part, path)]
 
 
-def _row(key: str, field: Setting, value: Any, choices: Any = None) -> tuple[str, str, str, str]:
+def _row(key: str, field: Setting, value: Any, choices: Any = None) -> Row:
     if not isinstance(value, Part):
         return key, show(value), str(field.limits) if field.limits != Limits() else "", field.help
-    own = NAMES.name_of(value) or ""
-    group = key.removesuffix(".name")
+    group, own = key.removesuffix(".name"), NAMES.name_of(value)
+    if own is None:  # a part that cannot be chosen
+        return f"{group}.*", "", "", field.help
+    known = next((PARTS[kind] for kind in PARTS if isinstance(value, kind)), {})
     fitting = (choices or {}).get(group, (own,))
-    kind = next((kind for kind in PARTS if isinstance(value, kind)), None)
-    known = PARTS[kind] if kind else {}
     about = "; ".join(f"{name}: {describe(known[name]).rstrip('.')}" for name in fitting if name in known)
     return key, own, "", f"{field.help}; {about}" if about else field.help
 
@@ -81,28 +196,31 @@ def settings_page() -> str:
         "All keys of `--set` and `config.json`, printed by `python -m pcmlp.listing` from the classes that use them.",
         "A run also takes `preset` (`ours`, and for some methods `dense` or `paper`) and `eval_episodes`; a preset",
         "changes some defaults for a kind of task. Settings of a method's parts are below, under Parts; a method's",
-        "own table has only those whose default it changes. `pcmlp list NAME` prints all of a method's or a task's.",
+        "own table has only those whose default it changes. `pcmlp list NAME` prints all settings and presets of a",
+        "method, and the settings of a task or a part.",
+        "",
+        "## Methods",
     ]
-    for title, names in (("Methods", METHODS), ("Tasks", {**TASKS, f"{PREFIX}ID": GymnasiumTask})):
-        lines += ["", f"## {title}"]
-        for name in names:
-            rows = part_rows(GymnasiumTask, "task.") if name == f"{PREFIX}ID" else settings_rows(name, brief=True)
-            about = METHODS[name].about if name in METHODS else describe(TASKS.get(name, GymnasiumTask))
-            lines += ["", f"### {name}", "", f"{about}", *_markdown(rows)]
-    lines += ["", "## Parts", "", "The parts that can be chosen by name, each with its own defaults."]
-    for kind, parts in PARTS.items():
-        group = "features" if kind.__name__ == "FeatureMap" else kind.__name__.lower()
-        for name, part in parts.items() if group != "task" else ():
-            lines += ["", f"### {group}.name={name}", "", describe(part), *_markdown(part_rows(part, f"{group}."))]
+    for name, method in METHODS.items():
+        lines += _page_entry(name, method.about, settings_rows(method, brief=True))
+    lines += ["", "## Tasks"]
+    for name, task in ALL_TASKS.items():
+        lines += _page_entry(name, describe(task), part_rows(task(), "task."))
+    lines += ["", "## Parts", "", "The parts of methods, each with its own defaults. A part with a name can be chosen."]
+    for group, kind in GROUPS.items():
+        for name, part in PARTS[kind].items() if kind is not Task else ():
+            lines += _page_entry(f"{group}.name={name}", describe(part), part_rows(part(), f"{group}."))
+    lines += _page_entry("outcome.*", describe(OutcomeNet), part_rows(OutcomeNet(), "outcome."))
     return "\n".join(lines) + "\n"
 
 
-def _markdown(rows: list[tuple[str, str, str, str]]) -> list[str]:
+def _page_entry(title: str, about: str, rows: list[Row]) -> list[str]:
+    lines = ["", f"### {title}", "", about, ""]
     if not rows:
-        return ["", "It has no settings."]
+        return [*lines, "It has no settings."]
     cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     table = [f"| `{key}` | {default} | {limits} | {meaning} |" for key, default, limits, meaning in cells]
-    return ["", "| key | default | limits | meaning |", "|---|---|---|---|", *table]
+    return [*lines, "| key | default | limits | meaning |", "|---|---|---|---|", *table]
 
 
 if __name__ == "__main__":

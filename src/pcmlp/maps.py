@@ -1,9 +1,9 @@
-"""A map of squares that are free or solid, for tasks where two coordinates of the state are a place.
+"""A map of squares that are free or solid, for tasks in which two coordinates of the state are a position.
 
     coverage = |free squares that were entered| / |free squares|
 
-Mazes are judged by it (paper: section 7.3, where nothing is paid for it): the share of the ground that the policies
-have visited, whatever they were paid there.
+Exploration of mazes is judged by it (paper: section 7.3): the share of the ground that the policies have visited,
+whatever reward they got there.
 """
 
 import math
@@ -16,13 +16,13 @@ import scipy.sparse
 import scipy.sparse.csgraph
 from jaxtyping import Array, Bool, Float, Int
 
-from pcmlp.settings import ConfigError
+from pcmlp.errors import ConfigError
 
 
 class Map(eqx.Module):
     """Squares in rows along y and columns along x, both from `low` on."""
 
-    coordinates: tuple[int, int] = eqx.field(static=True)  # which two of the state's are x and y
+    coordinates: tuple[int, int] = eqx.field(static=True)  # the two coordinates of the state that are x and y
     low: tuple[float, float] = eqx.field(static=True)
     high: tuple[float, float] = eqx.field(static=True)
     cell: float = eqx.field(static=True)  # the side of a square
@@ -53,7 +53,7 @@ class Map(eqx.Module):
         """Return row and column of each point, and whether it lies on the map. A point on an edge belongs to the upper
         square, on the upper edges of the map to the last one."""
         low, high, most = np.array(self.low), np.array(self.high), np.array(self.free.shape[::-1])
-        # By the number of squares, not by their side, which 32 bits round.
+        # Use the number of squares, not their side, which is rounded in 32 bits.
         per_unit = jnp.asarray(most / (high - low), jnp.float32)[None, :]
         low, high = (jnp.asarray(x, jnp.float32)[None, :] for x in (low, high))
         inside = jnp.all((points >= low) & (points <= high), axis=1)
@@ -76,7 +76,7 @@ class Map(eqx.Module):
             here = tuple(slice(max(0, -d), n - max(0, d)) for d, n in zip((down, right), free.shape, strict=True))
             there = tuple(slice(max(0, d), n + min(0, d)) for d, n in zip((down, right), free.shape, strict=True))
             passes = free[here] & free[there]
-            if down and right:  # no corner is cut
+            if down and right:  # a diagonal step must not cut a corner
                 passes = passes & free[here[0], there[1]] & free[there[0], here[1]]
             length = self.cell * math.hypot(down, right)
             edges.append((number[here][passes], number[there][passes], np.full(passes.sum(), length)))
@@ -84,6 +84,6 @@ class Map(eqx.Module):
         graph = scipy.sparse.coo_array((length, (begin, end)), shape=(free.size, free.size)).tocsr()
         (row,), (column,), (inside,) = self.squares(jnp.array([place], jnp.float32))
         if not (inside and free[row, column]):
-            raise ConfigError(f"place={place}: not on free ground; give one that is")
+            raise ConfigError(f"place={place}: not on free ground; give a free place")
         found = scipy.sparse.csgraph.dijkstra(graph, directed=False, indices=number[row, column])
         return np.where(free, found.reshape(free.shape), np.inf)

@@ -1,11 +1,11 @@
-"""Networks, Gaussian heads and normalisers as records of arrays (paper: section 6 and the tables of appendix D).
+"""Networks, Gaussian heads and normalisers as pytrees of arrays (paper: section 6 and the tables of appendix D).
 
     net        h_0 = x,  h_k = act(h_{k-1} W_k + b_k),  y = h_last W + b
     Gaussian   a ~ N(mean(s), diag(exp(2 log_std))), log_std the same for every s
     normaliser x -> (x - mean) / std
 
-Only arrays change, so a network passes through `jit`, `vmap`, `scan` and an optimiser as it is. All are functions of
-one input. Weights are [inputs, outputs]: under `vmap` a layer is then one product without a transposed copy.
+Only arrays change, so a network passes through `jit`, `vmap`, `scan` and an optimiser unchanged. All are functions
+of one input. Weights are [inputs, outputs]: under `vmap` a layer is then one product without a transposed copy.
 """
 
 import math
@@ -21,10 +21,10 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from pcmlp.settings import ConfigError
+from pcmlp.errors import ConfigError
 
 Activation = Literal["relu", "tanh", "silu"]
-# 1 / E[act'(x)^2], at small x for tanh: a layer keeps the scale of its input
+# 1 / E[act'(x)^2], for tanh at small x, so that a layer keeps the scale of its input
 _GAIN = {"relu": 2.0, "tanh": 1.0, "silu": 2.6}
 
 
@@ -49,7 +49,7 @@ class MLP(eqx.Module):
         """Draw Gaussian weights of variance gain / inputs (He et al. 2015), those of the last layer times `last`, and
         biases of std `bias`.
 
-        Not orthogonal weights: those take a QR factorisation per layer, which must not be vmapped (`linalg`).
+        Weights are not orthogonal: that would take a QR factorisation per layer, which must not be vmapped (`linalg`).
         """
         if len(sizes) < 2 or min(sizes) < 1:
             raise ConfigError(f"a network of sizes {sizes}: give at least an input and an output, all 1 or more")
@@ -123,7 +123,7 @@ class GaussianHead(eqx.Module):
     def of(
         key: Key[Array, ""], inputs: int, outputs: int, *, sizes: tuple[int, ...] = (32, 32), std: float = 1.0
     ) -> "GaussianHead":
-        """Draw a network whose means are near 0 for every input: the first policy is noise and prefers nothing."""
+        """Draw a network whose means are near 0 for every input: the first policy is random and prefers no action."""
         if not std > 0:
             raise ConfigError(f"std={std}: give a number above 0")
         net = MLP.of(key, (inputs, *sizes, outputs), "tanh", last=0.01)
@@ -211,6 +211,14 @@ def descend(
     return optax.apply_updates(params, update), state
 
 
+def adam_with_decay(
+    rate: float | Float[Array, ""], decay: float | Float[Array, ""], clip: float | Float[Array, ""]
+) -> optax.GradientTransformation:
+    """Return Adam with clipped gradients and the decay as a part of the gradient, as in papers before AdamW, with which
+    a decay of 1e-5 would have no effect."""
+    return optax.chain(optax.clip_by_global_norm(clip), optax.add_decayed_weights(decay), optax.adam(rate))
+
+
 def guarded_sgd(
     loss: Callable[[PyTree, PyTree], tuple[Float[Array, ""], PyTree]],
     optimiser: optax.GradientTransformation,
@@ -223,7 +231,7 @@ def guarded_sgd(
     `largest`. `loss(params, batch)` returns the loss and anything to report.
 
     Returns the parameters, the optimiser's state, and for each step the loss, the report and whether it was taken.
-    Not optax.apply_if_finite, which accepts a NaN once there were enough of them.
+    optax.apply_if_finite is not used, because it accepts a NaN after several in a row.
     """
     params, rest = eqx.partition(params, eqx.is_array)
 

@@ -18,7 +18,7 @@ class Fault(enum.IntEnum):
     MALFORMED = 2  # reset or step returned something that cannot be read
     SHAPE = 3
     NOT_FINITE = 4
-    OUTSIDE = 5  # of the observation space
+    OUTSIDE = 5  # an observation is outside of the observation space
     HUNG = 6
     DIED = 7
     SHARED = 8  # the make function returned an environment that another lane has
@@ -26,7 +26,7 @@ class Fault(enum.IntEnum):
 
     @property
     def label(self) -> str:
-        """The name for people."""
+        """The readable name."""
         return self.name.lower().replace("_", " ")
 
 

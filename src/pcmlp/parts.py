@@ -1,4 +1,4 @@
-"""All parts that can be chosen by name, and those that a user brings as FILE.py:NAME."""
+"""All parts that can be chosen by name, and parts of the user as FILE.py:NAME."""
 
 import difflib
 import inspect
@@ -8,10 +8,11 @@ from pcmlp.algorithms import METHODS
 from pcmlp.algorithms.method import Method
 from pcmlp.algorithms.rnd import Distillation
 from pcmlp.bonus import Elliptical, NoBonus
+from pcmlp.errors import ConfigError
 from pcmlp.features import FEATURES
 from pcmlp.models import MODELS
 from pcmlp.planners import PLANNERS
-from pcmlp.settings import ConfigError, Part
+from pcmlp.settings import Part
 from pcmlp.tasks import TASKS
 from pcmlp.tasks.registered import PREFIX, GymnasiumTask
 from pcmlp.types import Bonus, FeatureMap, Model, Planner, Task
@@ -48,6 +49,9 @@ class PartNames:
             found = load_object(key, name)
             if not (inspect.isclass(found) and issubclass(found, kind)):
                 raise ConfigError(f"{key}={name}: is not a subclass of pcmlp.types.{kind.__name__}; give one")
+            missing = sorted(found.__abstractmethods__) if inspect.isabstract(found) else []
+            if missing or (kind is Task and not hasattr(found, "kind")):
+                raise ConfigError(f"{key}={name}: has no {', '.join(missing or ['kind'])}; define it in the class")
             return found
         names = PARTS[kind]
         return names[find_known(key, name, names, f"one of {', '.join(names)}, or FILE.py:NAME")]
@@ -74,5 +78,5 @@ def find_method(name: str) -> Method:
 
 
 def methods_for(task: str, kind: str) -> list[str]:
-    """Return the names of the methods that are made for a task, its default first."""
+    """Return the names of the methods with a preset for a task, its default first."""
     return [name for name, method in METHODS.items() if method.preset("ours", task, kind, 1) is not None]

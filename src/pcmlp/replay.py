@@ -3,16 +3,20 @@
 (paper: the replay buffer D of Algorithm 2. Algorithm 1 uses it as the data of the whole cover: every policy has added
 equally many samples, so its contents are a stratified sample from d_cover.)
 
-Rows go through `drop_nonfinite` first: a NaN among them would spread to all that is averaged with it.
+Rows go through `drop_nonfinite` first: a single NaN would make every average that includes it NaN.
 """
+
+from functools import cache, partial
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 
-from pcmlp.spaces import Space
+from pcmlp.spaces import Finite, Space
 
 _LARGEST = 1e15  # a sum of squares of such numbers, over any data, still fits in single precision
 
@@ -37,13 +41,23 @@ class Transitions(eqx.Module):
         no = jnp.zeros(1, bool)
         return Transitions(state, action, jnp.zeros(1), state, no, no, no)
 
+    @staticmethod
+    def of_arrays(*fields: np.ndarray) -> "Transitions":
+        """Return transitions of NumPy arrays, in the order of the fields, with any number of leading axes."""
+        return jax.tree.unflatten(_structure(), fields)
+
+
+@cache
+def _structure() -> Any:
+    return jax.tree.structure(jax.eval_shape(partial(Transitions.example, Finite(1), Finite(1))))
+
 
 def drop_nonfinite(rows: Transitions) -> tuple[Transitions, dict[str, Float[Array, ""]]]:
     """Turn rows with a NaN, or a number too large to be squared, into padding; and count them.
 
     Padding is zero: a masked NaN still comes back through a gradient. No window continues after such a row, because
-    what followed from it is unknown. A reward alone that is NaN or absurd counts as 0 and its row stays, since models
-    learn from states.
+    the step is unknown. If only the reward is NaN or too large, it becomes 0 and the row stays, since models learn from
+    states.
     """
     known = jnp.ones_like(rows.valid)
     for x in (rows.state, rows.action, rows.next_state):
@@ -75,8 +89,8 @@ def pick_any(uniform: Float[Array, "*draws"], count: int) -> Int[Array, "*draws"
 
 
 def pick_valid(uniform: Float[Array, "*draws"], valid: Bool[Array, " n"]) -> Int[Array, "*draws"]:
-    """Turn uniform numbers in [0, 1) into draws from the valid rows; from the first row where none is valid."""
-    before = jnp.cumsum(valid.astype(int))  # valid rows up to each
+    """Turn uniform numbers in [0, 1) into draws from the valid rows; from the first row if none is valid."""
+    before = jnp.cumsum(valid.astype(int))  # number of valid rows up to each row
     number = jnp.minimum(jnp.floor(uniform * before[-1].astype(jnp.float32)).astype(int), before[-1] - 1)
     found = jnp.searchsorted(before, number.reshape(-1), side="right").reshape(uniform.shape)
     return jnp.where(before[-1] > 0, found, 0)
@@ -86,7 +100,7 @@ class Replay(eqx.Module):
     """A ring buffer of transitions; rows that were never written are not valid."""
 
     data: Transitions
-    head: Int[Array, ""]  # where the next row goes
+    head: Int[Array, ""]  # index of the next row to write
 
     @staticmethod
     def empty(example: Transitions, capacity: int) -> "Replay":
@@ -102,7 +116,7 @@ class Replay(eqx.Module):
     def add(self, rows: Transitions) -> "Replay":
         """Write rows in order, over the oldest ones once the buffer is full."""
         count = rows.reward.shape[0]
-        skipped = max(count - self.capacity, 0)  # only the newest would survive
+        skipped = max(count - self.capacity, 0)  # older rows would be overwritten at once
         rows = jax.tree.map(lambda x: x[skipped:], rows)
         where = (self.head + jnp.arange(skipped, count)) % self.capacity
         data = jax.tree.map(lambda xs, x: xs.at[where].set(x), self.data, rows)

@@ -1,25 +1,42 @@
 """Episodes by scan: streams of steps, draws from d_pi, returns. All for one MDP and one policy; callers `vmap`."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from pcmlp.replay import Transitions
 from pcmlp.trees import select
-from pcmlp.types import MDP, Carry, Policy, State
+from pcmlp.types import MDP, Action, Carry, Policy, State
 
-_EPISODES, _SEARCHED_EPISODES = 32, 4  # of `estimate_promise`; each action of a policy that searches is expensive
+_EPISODES, _SEARCHED_EPISODES = 32, 4  # episodes of `estimate_promise`; searching is expensive
+
+
+@runtime_checkable
+class PredrawsNoise(Protocol):
+    """A policy whose random numbers do not depend on the states: they can be drawn for many steps at once."""
+
+    def inference_only(self) -> Policy:
+        """Return the policy without what only learning needs."""
+        ...
+
+    def sample_noise(self, key: Key[Array, ""]) -> PyTree:
+        """Draw the random numbers of one step."""
+        ...
+
+    def act(self, noise: PyTree, carry: Carry, state: State) -> tuple[Carry, Action]:
+        """Return what `policy(key, carry, state)` does, given the noise that `key` draws."""
+        ...
 
 
 class RolloutState(NamedTuple):
-    """Where a stream of steps has got to."""
+    """The current state of a stream of steps."""
 
     state: State
-    memory: Carry  # the policy's
+    memory: Carry  # the policy's memory
     clock: Int[Array, ""]  # steps of this episode so far
 
 
@@ -31,7 +48,7 @@ def begin(state: State, policy: Policy) -> RolloutState:
 def walk(
     key: Key[Array, ""], mdp: MDP, policy: Policy, place: RolloutState, steps: int
 ) -> tuple[RolloutState, Transitions]:
-    """Take `steps` steps from `place`; where the MDP or its horizon ends an episode the next one begins."""
+    """Take `steps` steps from `place`; when the MDP or its horizon ends an episode, the next one begins."""
     # Random numbers and fresh starts are drawn for all steps at once: in the loop they would cost as much as a step.
     act_keys, move_keys, reset_keys = jax.vmap(lambda k: jr.split(k, 3), out_axes=1)(jr.split(key, steps))
     fresh = jax.vmap(mdp.initial)(reset_keys)
@@ -72,8 +89,8 @@ def first_episode(steps: Transitions) -> Transitions:
 
 
 def mean_first_return(samples: Transitions, horizon: int) -> Float[Array, ""]:
-    """Return the mean return of the first episode of each stream. Later episodes were cut short and say nothing about
-    a return; streams without a valid step, which a simulator spoilt, do not count."""
+    """Return the mean return of the first episode of each stream. Later episodes were cut short and give no
+    return; streams without a valid step, because of a fault of the simulator, do not count."""
     first = jax.vmap(first_episode)(split_streams(samples, horizon))
     counted = jnp.any(first.valid, axis=1)
     returns = jnp.sum(jnp.where(first.valid, first.reward, 0.0), axis=1)
@@ -113,5 +130,5 @@ def mean_return(key: Key[Array, ""], mdp: MDP, policy: Policy, episodes: int) ->
 
 
 def estimate_promise(key: Key[Array, ""], mdp: MDP, policy: Policy) -> Float[Array, ""]:
-    """Estimate J(pi; r, P) of a policy that a planner improved but did not maximise: what it promises."""
+    """Estimate J(pi; r, P) of a policy that a planner improved but did not maximise: its promised return."""
     return mean_return(key, mdp, policy, _SEARCHED_EPISODES if policy.searches else _EPISODES)

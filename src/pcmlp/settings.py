@@ -21,17 +21,9 @@ from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 
+from pcmlp.errors import ConfigError
+
 Real = int | float
-
-
-class ConfigError(ValueError):
-    """Bad input: one line that names what is wrong and what to do. The command line exits with code 2."""
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or its kind."""
-    lines = str(error).strip().splitlines()
-    return lines[0].strip() if lines else type(error).__name__
 
 
 class SettingError(ConfigError):
@@ -133,10 +125,8 @@ def check_value(field: Setting, value: Any) -> None:
     """Raise if a setting has a value outside its limits or of another type. Values inside a compiled program pass."""
     if value is None and type(None) in typing.get_args(field.annotation):
         return
-    if field.annotation is bool or typing.get_origin(field.annotation) is Literal:
-        options = typing.get_args(field.annotation) or (True, False)
-        if isinstance(value, str | None) and value not in options:
-            raise SettingError(field.name, value, f"give {' or '.join(map(show, options))}")
+    if (remedy := _check_type(field.annotation, value)) is not None:
+        raise SettingError(field.name, value, remedy)
     numbers = value if isinstance(value, tuple) else (value,)
     if field.limits == Limits() and not isinstance(value, float):
         return
@@ -152,17 +142,35 @@ def check_value(field: Setting, value: Any) -> None:
     raise SettingError(field.name, value, f"give {remedy}{example}{none}")
 
 
+def _check_type(annotation: Any, value: Any) -> str | None:
+    """Return what to give instead of a value of the wrong type, or None. Arrays of a compiled program pass."""
+    if eqx.is_array(value):
+        return None
+    options = [option for option in typing.get_args(annotation) if option is not type(None)]
+    if annotation is bool or typing.get_origin(annotation) is Literal:
+        known = options or [True, False]
+        return None if value in known and type(value) in map(type, known) else f"give {' or '.join(map(show, known))}"
+    if typing.get_origin(annotation) is tuple:
+        whole = isinstance(value, tuple) and all(type(item) is int for item in value)
+        return None if whole else "give a tuple of whole numbers"
+    wanted = options[0] if typing.get_origin(annotation) in (types.UnionType, typing.Union) else annotation
+    if typing.get_origin(wanted) is tuple:
+        return _check_type(wanted, value)
+    if wanted in (int, float, str):
+        good = isinstance(value, int | float if wanted is float else wanted) and not isinstance(value, bool)
+        names = {int: "a whole number", float: "a number", str: "a text"}
+        return None if good else f"give {names[wanted]}"
+    kinds = tuple(kind for kind in (wanted, *options) if isinstance(kind, type))
+    free = any(not isinstance(option, type) for option in options)  # a function is accepted as well
+    good = isinstance(value, kinds) or (free and callable(value))
+    return None if good else f"give a {kinds[0].__name__}"
+
+
 def show(value: Any) -> str:
     """Return a value as `--set` takes it."""
     if isinstance(value, tuple | list):
         return ",".join(map(show, value))
     return value if isinstance(value, str) else str(value).lower()  # None and booleans
-
-
-def parts_of(part: Part) -> dict[str, Part]:
-    """Return the settings of a part that are parts themselves, by name."""
-    values = {field.name: getattr(part, field.name) for field in settings_of(type(part))}
-    return {name: value for name, value in values.items() if isinstance(value, Part)}
 
 
 def kind_of(annotation: Any) -> type[Part]:

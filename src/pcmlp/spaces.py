@@ -1,6 +1,6 @@
 """The spaces that states and actions lie in. They are facts about a task, known when a program is compiled.
 
-`Range` is a box whose bounds are arrays, for what is measured while a program runs.
+`Range` is a box whose bounds are arrays, for bounds that are computed while a program runs.
 """
 
 import equinox as eqx
@@ -77,7 +77,7 @@ class Box(eqx.Module):
         return 0.5 * (self.high - self.low)
 
     def is_bounded(self) -> bool:
-        """Return whether all ranges are finite; between the two largest floats they are not."""
+        """Return whether all ranges are finite; a range that overflows a float is not."""
         with np.errstate(over="ignore"):
             low, high = self.bounds
             return bool(np.isfinite(high - low).all())

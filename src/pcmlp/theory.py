@@ -6,20 +6,20 @@
 
 The proofs need these inequalities, and the closed forms printed below them do not always satisfy them. `*_stated` are
 those closed forms, `*_corrected` the smallest numbers that satisfy the inequalities; docs/theory.md derives each
-correction. Plain Python numbers: the smallest N is far beyond what any run uses.
+correction. The numbers are plain Python numbers, because the smallest N is far larger than in any run.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pcmlp.settings import ConfigError
+from pcmlp.errors import ConfigError
 
-RIDGE = 1.0  # lambda of both theorems; the elliptical potential lemma is false for small ones
-_LARGEST_EXPONENT = 60  # N far beyond 10^60 is refused: M and K grow like N^2 and must stay within a float
-_LARGEST = 1e12  # of any input, and 1 / _LARGEST the smallest, for the same reason
+RIDGE = 1.0  # lambda of both theorems; the elliptical potential lemma is false for a small lambda
+_LARGEST_EXPONENT = 60  # a larger N is refused: M and K grow like N^2 and must fit into a float
+_LARGEST = 1e12  # inputs must be between 1 / _LARGEST and _LARGEST, for the same reason
 
-Real = int | float  # the type checks of the tests do not take an int for a float
+Real = int | float  # the type checks of the tests do not accept an int as a float
 Row = tuple[str, float, float, str]
 
 
@@ -36,11 +36,11 @@ class Parameters:
 
     @property
     def samples(self) -> int:
-        """Draws from d_pi in all iterations: N M to fit models and N K to estimate covariances."""
+        """The number of draws from d_pi in all iterations: N M to fit models and N K to estimate covariances."""
         return self.N * (self.M + self.K)
 
     def env_steps_bound(self, horizon: int) -> int:
-        """Return a bound on the env steps: a draw from d_pi takes at most a whole episode to reach."""
+        """Return a bound on the env steps: a draw from d_pi takes at most a whole episode."""
         return self.samples * horizon
 
 
@@ -64,7 +64,7 @@ def linear_mdp_scale(horizon: int, dim: int, ridge: Real = RIDGE, error: Real = 
 
 def linear_mdp_run_scale(horizon: int, dim: int, ridge: Real, N: int, K: int, delta: Real, log_members: Real) -> float:
     """Return (H / 2) sqrt(lambda d + 2 ln(|Upsilon| N / delta) / K), not in the paper: the c with which a run is
-    optimistic that fits its models to the same samples as its covariance (docs/theory.md, the certificate)."""
+    optimistic if it fits its models to the same samples as its covariance (docs/theory.md, the certificate)."""
     return horizon / 2 * math.sqrt(ridge * dim + 2 * (log_members + math.log(N / delta)) / K)
 
 
@@ -78,7 +78,7 @@ def linear_mdp_stated(horizon: int, dim: int, epsilon: Real, delta: Real, member
 
 
 def linear_mdp_corrected(horizon: int, dim: int, epsilon: Real, delta: Real, members: int) -> Parameters:
-    """Return the smallest N, M and K with which the proof for linear MDPs goes through."""
+    """Return the smallest N, M and K with which the proof for linear MDPs holds."""
     _check_linear_mdp(horizon, dim, epsilon, delta, members)
     N = smallest(lambda n: linear_mdp_gap(n, horizon, dim) <= epsilon)
     M = smallest(lambda m: linear_mdp_error(N, m, delta, members) <= 1)
@@ -117,7 +117,7 @@ def state_bound(radius: Real, sigma: Real, state_dim: int, samples: Real, delta:
 
 
 def knr_required_fit_samples(N: int, delta: Real, radius: Real, bound: Real) -> float:
-    """Return 9 N^2 (F^2 + F B)^2 ln^2(N / delta), below which M leaves N eps_stat > 1."""
+    """Return 9 N^2 (F^2 + F B)^2 ln^2(N / delta); with a smaller M, N eps_stat > 1."""
     return 9 * N**2 * (radius**2 + radius * bound) ** 2 * math.log(N / delta) ** 2
 
 
@@ -139,14 +139,14 @@ def knr_stated(
 def knr_corrected(
     horizon: int, dim: int, epsilon: Real, delta: Real, radius: Real, sigma: Real, state_dim: int
 ) -> Parameters:
-    """Return the smallest N, M, K and c with which the proof for KNRs goes through, with the corrected state bound."""
+    """Return the smallest N, M, K and c with which the proof for KNRs holds, with the corrected state bound."""
     _check_knr(horizon, dim, epsilon, delta, radius, sigma, state_dim)
     N = smallest(lambda n: knr_gap(n, horizon, dim, radius, sigma, state_dim) <= epsilon)
 
     def bound(M: int) -> float:
-        return state_bound(radius, sigma, state_dim, N * M, delta / 2)  # the other delta / 2 is SGD's
+        return state_bound(radius, sigma, state_dim, N * M, delta / 2)  # the other delta / 2 is for SGD
 
-    # B grows with ln M, so the left side of M >= f(M) wins; there is one crossing and bisection finds it.
+    # B grows like ln M, so M >= f(M) holds for all large M; bisection finds the only crossing.
     M = smallest(lambda m: m >= knr_required_fit_samples(N, delta, radius, bound(m)))
     return Parameters(N, M, covariance_samples(N, dim, delta), knr_scale(horizon, radius, sigma), B=bound(M))
 
@@ -181,7 +181,7 @@ def covariance_samples(N: int, dim: int, delta: Real, ridge: Real = RIDGE) -> in
 
 
 def smallest(holds: Callable[[int], bool]) -> int:
-    """Return the smallest n >= 1 with `holds(n)`, for a condition that stays true once it is."""
+    """Return the smallest n >= 1 with `holds(n)`, for a condition that stays true once it holds."""
     high = 1
     while not holds(high):
         high *= 2

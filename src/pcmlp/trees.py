@@ -12,12 +12,12 @@ T = TypeVar("T")
 
 
 def select(condition: Bool[Array, ""], yes: T, no: T) -> T:
-    """Return `yes` or `no`, array by array; what is not an array is the same in both."""
+    """Return `yes` or `no`, array by array; static parts are the same in both."""
     return jax.tree.map(lambda x, y: jnp.where(condition, x, y) if eqx.is_array(x) else x, yes, no)
 
 
 def scan(step: Callable, carry: T, inputs: PyTree, length: int | None = None) -> tuple[T, Any]:
-    """`jax.lax.scan` with a carry that may hold more than arrays."""
+    """Run `jax.lax.scan` with a carry that may hold static parts."""
     arrays, rest = eqx.partition(carry, eqx.is_array)
 
     def array_step(arrays, item):
@@ -29,7 +29,7 @@ def scan(step: Callable, carry: T, inputs: PyTree, length: int | None = None) ->
 
 
 def update_if(condition: Bool[Array, ""], update: Callable[[T], tuple[T, Any]], state: T) -> tuple[T, Any]:
-    """Return `update(state)` if the condition holds, else `state` and zeros in place of what `update` reports."""
+    """Return `update(state)` if the condition holds, else `state` and zeros in place of the report."""
     arrays, rest = eqx.partition(state, eqx.is_array)
 
     def run(arrays):
@@ -63,8 +63,8 @@ def as_inputs(tree: T) -> T:
 def over_seeds(function: Callable, *inputs: PyTree) -> Any:
     """Apply a function to each seed, the leading axis of every array.
 
-    Seeds run side by side on a GPU, which one seed does not fill, and one after another on a CPU, where products of
-    several seeds' matrices take longer than the same products alone.
+    Seeds run in parallel on a GPU, which one seed does not fill, and one after another on a CPU, where batched matrix
+    products take longer than the same products one by one.
     """
     arrays, rest = eqx.partition(inputs, eqx.is_array)
     static = []

@@ -9,15 +9,16 @@ learns is a separate pytree that is passed in and returned: a fitted model, a fi
 
 import abc
 from collections.abc import Callable, Iterable
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
 
+from pcmlp.errors import ConfigError
 from pcmlp.maps import Map
 from pcmlp.replay import Replay, Transitions
-from pcmlp.settings import ConfigError, Part, setting
+from pcmlp.settings import Part, setting
 from pcmlp.spaces import Box, Space
 
 State = Shaped[Array, "*state"]  # what the agent observes: an integer in a finite MDP, a vector elsewhere
@@ -70,23 +71,6 @@ class Policy(eqx.Module):
     def resolve(self) -> "Policy":
         """Return a cheaper policy that acts the same. Asked outside of compiled programs, for all seeds at once."""
         return self
-
-
-@runtime_checkable
-class PredrawsNoise(Protocol):
-    """A policy whose random numbers do not depend on the states: they can be drawn for many steps at once."""
-
-    def inference_only(self) -> "Policy":
-        """Return the policy without what only learning needs."""
-        ...
-
-    def sample_noise(self, key: Key[Array, ""]) -> PyTree:
-        """Draw the random numbers of one step."""
-        ...
-
-    def act(self, noise: PyTree, carry: Carry, state: State) -> tuple[Carry, Action]:
-        """Return what `policy(key, carry, state)` does, given the noise that `key` draws."""
-        ...
 
 
 class FittedModel(eqx.Module):
@@ -228,6 +212,11 @@ class Task(Part):
     kind: ClassVar[str]  # presets are chosen by it: finite, regulator, small, robot or gym
     horizon: int = setting(200, "steps of an episode", least=1, tiny=20)
 
+    @property
+    def learns_outcome(self) -> bool:
+        """Whether reward or end have to be learned, because the task has no function for them."""
+        return False
+
     @abc.abstractmethod
     def build(self) -> Problem:
         """Return the world of the task, after checking what only it can check."""
@@ -244,6 +233,18 @@ class Iteration(NamedTuple):
 
 class Algorithm(Part):
     """A loop of iterations in a world, for one key per seed."""
+
+    samples_per_policy: eqx.AbstractVar[int]  # real steps of one iteration
+
+    @property
+    def draws_episodes(self) -> bool:
+        """Whether the samples of a policy are whole episodes."""
+        return True
+
+    @property
+    def replay_rows(self) -> int | None:
+        """The rows of the replay buffer, which has to hold an episode; None where there is no buffer."""
+        return None
 
     @property
     def evaluates_exploring(self) -> bool:
@@ -283,21 +284,17 @@ class Algorithm(Part):
         return learner
 
 
-class RunStopped(RuntimeError):
-    """A run that cannot go on although its input was good: one line that says why and what to do. The command line
-    exits with code 1; the last checkpoint is whole."""
-
-
-class EnvironmentFault(RunStopped):
-    """An environment that misbehaved too often: one line names it, its last fault, the number of faults, the remedy."""
-
-
 def never(state: State, action: Action, next_state: State) -> Bool[Array, ""]:
     """Return False: the terminal function of an MDP that only its horizon ends."""
     return jnp.array(False)
 
 
-def unknown(state: State, action: Action, next_state: State) -> Array:
-    """Raise: the reward or terminal function of a world in which it is known from samples only."""
-    remedy = "only a model that learns it can be planned in; give a function"
-    raise ConfigError(f"reward or terminal: unknown in this world, so {remedy}")
+class Unknown(eqx.Module):
+    """The reward or terminal function of a world in which it is known from samples only."""
+
+    def __call__(self, state: State, action: Action, next_state: State) -> Array:
+        """Raise: only a model that has learned the function can be planned in."""
+        raise ConfigError(
+            "reward or terminal: unknown in this world, so only a model that learns it can be planned in; "
+            "give a function"
+        )

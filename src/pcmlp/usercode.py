@@ -1,7 +1,7 @@
 """Code of the user, named as FILE.py:NAME on the command line: rewards, tasks, planners, features, whole methods.
 
-A file is imported only where its user has just named it, or says that it is trusted: a configuration may come from
-anywhere. It is hashed, so that a run which goes on, or is evaluated, does so with the same code.
+A file is imported only if the user has just named it, or says that it is trusted, because a configuration may come from
+anywhere. The file is hashed, so that a run is resumed and evaluated with the same code.
 """
 
 import contextlib
@@ -15,11 +15,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pcmlp.settings import ConfigError, first_line
+from pcmlp.errors import ConfigError, first_line
 
 _PLACE = re.compile(r"(?P<file>.+\.py):(?P<name>\w+)")
-_modules: dict[tuple[Path, str], ModuleType] = {}  # by file and hash: a class is the same however often it is named
-_places: dict[Any, str] = {}  # what was loaded -> where from
+_modules: dict[tuple[Path, str], ModuleType] = {}  # by file and hash, so that a class is loaded only once
+_places: dict[Any, str] = {}  # loaded object -> its FILE.py:NAME
 
 
 def is_place(text: object) -> bool:
@@ -28,7 +28,7 @@ def is_place(text: object) -> bool:
 
 
 def place_of(loaded: Any) -> str | None:
-    """Return the FILE.py:NAME that an object was loaded from, if it was."""
+    """Return the FILE.py:NAME that an object was loaded from; None if it was not."""
     return _places.get(loaded)
 
 
@@ -39,14 +39,14 @@ def hash_code(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def check_code(settings: Mapping[str, Any], hashes: Mapping[str, str], trusted: bool, where: str) -> None:
-    """Raise unless the code that a folder's settings name is trusted, and is what it was."""
+    """Raise unless the code that a folder's settings name is trusted and unchanged."""
     places = {key: text for key, text in settings.items() if is_place(text)}
     if not places:
         return
     key, place = next(iter(places.items()))
     if not trusted:
         raise ConfigError(
-            f"{key}={place}: {where} names code, which is imported only if you say so; "
+            f"{key}={place}: {where} uses code of a file, which is imported only if you trust it; "
             "read it and give --trust-code, in Python trust_code=True"
         )
     check_unchanged({file: hashes.get(file, "") for file in hash_code(places)}, where)
@@ -56,7 +56,7 @@ def check_unchanged(hashes: Mapping[str, str], where: str = "this run") -> None:
     """Raise unless every file of code still has its SHA-256."""
     for file, before in hashes.items():
         if not Path(file).is_file() or _sha256(Path(file)) != before:
-            raise ConfigError(f"{file}: not the code of {where} any more; put back what was there")
+            raise ConfigError(f"{file}: changed since {where} was started; restore the old file")
 
 
 def load_object(key: str, place: str) -> Any:
@@ -66,10 +66,10 @@ def load_object(key: str, place: str) -> Any:
     if not hasattr(module, name):
         names = [known for known in vars(module) if not known.startswith("_")]
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
-        remedy = f"; the nearest is {near[0]}" if near else "; give a name that is there"
+        remedy = f"; the nearest is {near[0]}" if near else "; give a name that it defines"
         raise ConfigError(f"{key}={place}: {path} has no {name}{remedy}")
     found = getattr(module, name)
-    with contextlib.suppress(TypeError):  # not hashable, so no part of ours
+    with contextlib.suppress(TypeError):  # not hashable, so it is not a part
         _places[found] = place
     return found
 
@@ -87,7 +87,7 @@ def load_function(key: str, place: str | None) -> Callable[..., Any] | None:
 def _file(key: str, place: str) -> Path:
     match = _PLACE.fullmatch(place)
     if match is None:
-        raise ConfigError(f"{key}={place}: not a place in a file; give it as FILE.py:NAME")
+        raise ConfigError(f"{key}={place}: not a name in a file; give it as FILE.py:NAME")
     if not Path(match["file"]).is_file():
         raise ConfigError(f"{key}={place}: there is no file {match['file']}; give FILE.py:NAME")
     return Path(match["file"])
@@ -101,14 +101,16 @@ def _import(key: str, place: str, path: Path) -> ModuleType:
     identity = path.resolve(), _sha256(path)
     if identity in _modules:
         return _modules[identity]
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = f"_pcmlp_{path.stem}_{identity[1][:8]}"  # a file named random.py must not hide the module random
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"{key}={place}: {path} is not a Python file; give FILE.py:NAME")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # where its own classes look for it
+    sys.modules[name] = module  # dataclasses look up their module here
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # whatever the user's code raises
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
+        del sys.modules[name]
         what = f"{type(error).__name__}: {first_line(error)}"
         raise ConfigError(f"{key}={place}: {path} cannot be imported ({what})") from error
     return _modules.setdefault(identity, module)

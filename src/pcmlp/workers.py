@@ -1,12 +1,12 @@
 """Copies of an environment, in this process or in worker processes.
 
 `Copies` holds the environments of one process; `Workers` runs processes that each hold `Copies`. Both answer `ask` with
-an `Observed`, one row per lane. Neither raises for what an environment does: the row's fault code tells what went
-wrong. A worker process that hangs or dies is ended with all copies in it, and started again when one of them is made
+an `Observed`, one row per lane. Neither raises if an environment fails: the fault code of the row says what
+went wrong. A worker process that hangs or dies is ended with all its copies, and started again when one of them is made
 again.
 
 Workers are spawned, because a forked copy of JAX's threads deadlocks. Neither this module nor its package imports JAX,
-so that they start quickly.
+so that workers start quickly.
 """
 
 import contextlib
@@ -27,10 +27,9 @@ import numpy as np
 from pcmlp.observed import Fault, Observed
 
 Order = Literal["make", "reset", "step"]
-_Outcome = tuple[np.ndarray, float, bool, bool]  # observation, reward, terminated, truncated
 
-_START_SECONDS = 60.0  # at least, to start a process and make an environment: imports take time
-_END_SECONDS = 2.0  # for a process to end before it is killed
+_START_SECONDS = 60.0  # least time to start a process and make an environment: imports take time
+_END_SECONDS = 2.0  # time for a process to end before it is killed
 
 
 @runtime_checkable
@@ -38,7 +37,7 @@ class Batched(Protocol):
     """An environment of which several copies can be stepped in one call."""
 
     def batch_simulator(self) -> Callable[[list[Any], np.ndarray], Observed]:
-        """Return what steps several of its kind at once."""
+        """Return a function that steps several environments of this kind at once."""
         ...
 
 
@@ -46,7 +45,8 @@ class Copies:
     """The environments of one process, by lane."""
 
     def __init__(self, make: Callable[[], Any], shape: tuple[int, ...], first: Any = None, *, keep: bool = False):
-        """`shape` is that of an observation; `first`, if given, is lane 0's copy, and `keep` never closes it."""
+        """Store the function `make`; `shape` is that of an observation; `first`, if given, is the copy of lane 0, which
+        `keep` never closes."""
         self._make, self._shape = make, shape
         self._held: dict[int, Any] = {} if first is None else {0: first}
         self._kept = first if keep else None
@@ -55,45 +55,37 @@ class Copies:
         self._batch: Callable[[list[Any], np.ndarray], Observed] | None = None
 
     def ask(self, order: Order, lanes: Sequence[int], arguments: Any, progress: Any = None) -> Observed:
-        """Make, reset (with seeds) or step (with actions) the copies of `lanes`, and write into `progress` which row is
-        being worked on, since when."""
+        """Make, reset (with seeds) or step (with actions) the copies of `lanes`, and write the current row and its
+        start time into `progress`."""
         if order == "step" and self._batch is None and self._start_batch is not None and len(lanes) > 1:
             self._batch = self._start_batch()
         if order == "step" and self._batch is not None:
             return self._batch([self._held[lane] for lane in lanes], arguments)
-        observed, outcomes = Observed.blank(len(lanes), self._shape), []
+        observed = Observed.blank(len(lanes), self._shape)
         for row, (lane, argument) in enumerate(zip(lanes, arguments, strict=True)):
             if progress is not None:
                 progress[:] = row, time.monotonic()
-            if (outcome := self._ask_one(order, lane, argument, observed, row)) is not None:
-                outcomes.append((row, *outcome))
-        with np.errstate(over="ignore"):  # what is too large becomes infinite, which is found later
-            for row, values, reward, terminated, truncated in outcomes:
-                observed.observation[row], observed.reward[row] = values, reward
-                observed.terminated[row], observed.truncated[row] = terminated, truncated
+            self._ask_one(order, lane, argument, observed, row)
         return observed
 
-    def _ask_one(self, order: Order, lane: int, argument: Any, observed: Observed, row: int) -> _Outcome | None:
-        """Return the outcome for one lane, or mark its row as faulty."""
+    def _ask_one(self, order: Order, lane: int, argument: Any, observed: Observed, row: int) -> None:
+        """Ask one lane, and write the outcome into its row or mark it as faulty."""
         try:
             if order == "make":
                 return None if self._replace(lane) else observed.fail(row, Fault.SHARED, "made twice by its function")
             env = self._held[lane]
             returned = env.reset(seed=argument) if order == "reset" else env.step(argument)
-        except Exception as error:  # anything the environment may raise
+        except Exception as error:  # the environment may raise anything
             return observed.fail(row, Fault.RAISED, f"{order} raised {_describe(error)}")
         try:
-            outcome = _parse(order, returned)
+            _write(order, returned, observed, row)
         except Exception as error:
             message = f"{order} returned something that cannot be read ({_describe(error)})"
-            return observed.fail(row, Fault.MALFORMED, message)
-        if (shape := outcome[0].shape) != self._shape:
-            return observed.fail(row, Fault.SHAPE, f"{order} gave an observation of shape {shape}, not {self._shape}")
-        return outcome
+            observed.fail(row, Fault.MALFORMED, message)
 
     def _replace(self, lane: int) -> bool:
         """Make a lane's copy, and return whether it is a new one."""
-        self._discard(lane)  # first: it may hold a window, a port or a licence
+        self._discard(lane)  # done first: the old copy may hold a window, a port or a licence
         copy = self._make()
         if any(copy is other for other in self._held.values()):
             return False
@@ -119,8 +111,8 @@ class Workers:
     """Worker processes; lane i belongs to process i modulo their number."""
 
     def __init__(self, factory: bytes, shape: tuple[int, ...], count: int, timeout: float):
-        """`factory` is the pickled function that makes an environment, `shape` that of an observation, and `timeout`
-        the seconds that one reset or step may take."""
+        """Start no process yet; `factory` is the pickled function that makes an environment, `shape` that of an
+        observation, and `timeout` the seconds that one reset or step may take."""
         self._factory, self._shape, self._timeout = factory, shape, timeout
         self.count = count
         self.ready: set[int] = set()  # lanes that can be reset or stepped
@@ -138,7 +130,7 @@ class Workers:
                 self._send(worker, order, [lanes[row] for row in rows], [arguments[row] for row in rows])
             for worker, rows in shares.items():
                 observed.put(rows, self._receive(worker, order, len(rows)))
-        except BaseException:  # an interrupt: an answer left in a pipe would be taken for the next one
+        except BaseException:  # for example an interrupt: an answer left in a pipe would be read as the next one
             self.close()
             raise
         if order == "make":
@@ -150,7 +142,7 @@ class Workers:
             self._running[worker] = _Worker(f"environments-{worker}", self._factory, self._shape)
         running = self._running[worker]
         running.progress[:] = 0, time.monotonic()
-        with contextlib.suppress(OSError):  # it is dead, which `_receive` will notice
+        with contextlib.suppress(OSError):  # the process is dead, which `_receive` will notice
             running.pipe.send((order, lanes, arguments))
 
     def _receive(self, worker: int, order: Order, count: int) -> Observed:
@@ -180,12 +172,12 @@ class Workers:
 
 
 class _Worker:
-    """A worker process, and what connects this one to it."""
+    """A worker process, and the pipe to it."""
 
     def __init__(self, name: str, factory: bytes, shape: tuple[int, ...]):
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.progress = context.RawArray("d", 2)  # the row that is being worked on, and since when
+        self.progress = context.RawArray("d", 2)  # the current row and its start time
         arguments = theirs, factory, shape, self.progress
         self._process = context.Process(target=serve, args=arguments, name=name, daemon=True)
         try:
@@ -212,7 +204,7 @@ class _Worker:
         self.pipe.close()
         self._process.terminate()
         self._process.join(_END_SECONDS)
-        if self._process.is_alive():  # it ignores the signal
+        if self._process.is_alive():  # the process ignores the signal
             self._process.kill()
             self._process.join()
         self._process.close()
@@ -225,11 +217,11 @@ def _end_all(running: dict[int, _Worker]) -> None:
 
 def serve(pipe: Connection, factory: bytes, shape: tuple[int, ...], progress: Any) -> None:
     """Answer orders in a worker process until the pipe is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which may finish an iteration first
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the run, which may finish an iteration first
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     try:
         make = pickle.loads(factory)
-    except Exception as error:  # reported when an environment is to be made
+    except Exception as error:  # reported when an environment has to be made
         make = partial(_refuse, f"cannot be imported there: {_describe(error)}")
     copies = Copies(make, shape)
     with contextlib.suppress(EOFError, OSError):
@@ -249,7 +241,9 @@ def _refuse(reason: str) -> Any:
     raise RuntimeError(reason)
 
 
-def _parse(order: Order, returned: Any) -> _Outcome:
+@np.errstate(over="ignore")  # numbers too large for float32 become infinite, which is checked later
+def _write(order: Order, returned: Any, observed: Observed, row: int) -> None:
+    """Write into a row what the environment returned; raise, and write nothing, if it cannot be read."""
     if order == "reset":
         (observation, _), reward, terminated, truncated = returned, 0.0, False, False
     else:
@@ -257,7 +251,12 @@ def _parse(order: Order, returned: Any) -> _Outcome:
     values = np.asarray(observation)
     if values.dtype.kind not in "biuf":
         raise TypeError(f"an observation of {type(observation).__name__} is not an array of numbers")
-    return values, float(reward), bool(terminated), bool(truncated)
+    reward, terminated, truncated = float(reward), bool(terminated), bool(truncated)
+    if values.shape != (shape := observed.observation.shape[1:]):
+        observed.fail(row, Fault.SHAPE, f"{order} gave an observation of shape {values.shape}, not {shape}")
+        return
+    observed.observation[row], observed.reward[row] = values, reward
+    observed.terminated[row], observed.truncated[row] = terminated, truncated
 
 
 def _describe(error: BaseException) -> str:

@@ -42,12 +42,12 @@ class JaxWorld(World):
     mdp: MDP
 
     def collect(self, keys: Key[Array, " seeds"], policies: Policy, n: int) -> tuple[Transitions, Transitions]:
-        """Walk streams of H steps, at least `n` steps in all; both results are the same rows."""
+        """Collect streams of H steps, at least `n` steps in all; both results are the same rows."""
         rows = _collect(keys, self.mdp, policies, -(-n // self.mdp.horizon))
         return rows, rows
 
     def draw(self, keys: Key[Array, " seeds"], policies: Policy, n: int) -> tuple[Transitions, Transitions]:
-        """Draw `n` independent samples from d_pi; return them and every step that was walked to reach them."""
+        """Draw `n` independent samples from d_pi; return them and all steps that were taken to reach them."""
         return _draw(keys, self.mdp, policies, n)
 
     def evaluate(self, keys: Key[Array, " seeds"], policies: Policy, episodes: int) -> Float[Array, "seeds episodes"]:

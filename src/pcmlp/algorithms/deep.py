@@ -27,6 +27,7 @@ from pcmlp.algorithms.stages import (
     feature_key,
     freeze_after_first,
     restore_rows,
+    round_up,
     stage_key,
     stage_keys,
     with_executed_actions,
@@ -50,7 +51,7 @@ from pcmlp.models.outcome import WithOutcome
 from pcmlp.planners import TRPO
 from pcmlp.replay import Replay, Transitions, drop_nonfinite
 from pcmlp.rollout import mean_return
-from pcmlp.settings import setting
+from pcmlp.settings import SettingError, setting
 from pcmlp.spaces import Range
 from pcmlp.trees import as_inputs, over_seeds, scan, select, update_if
 from pcmlp.types import (
@@ -97,6 +98,17 @@ class Deep(Algorithm):
     keeps_better: bool = setting(False, "deploy the last iteration's policy if the new one is imagined to be worse")
     noise: float = setting(0.0, "Ornstein-Uhlenbeck noise on real actions, in half action ranges", least=0, most=10)
 
+    def check(self) -> None:
+        """Raise if a batch of TRPO's value net is larger than what it imagines."""
+        if isinstance(self.planner, TRPO) and self.planner.value_batch > (rows := self.planner.imagined_rows):
+            remedy = f"more than the {rows} imagined steps of an update (streams x length); give at most {rows}"
+            raise SettingError("planner.value_batch", self.planner.value_batch, remedy)
+
+    @property
+    def replay_rows(self) -> int:
+        """The rows of the replay buffer."""
+        return self.replay_size
+
     @property
     def evaluates_exploring(self) -> bool:
         """Whether the exploring and the deployed policy differ: not for a search without a bonus or random model."""
@@ -120,7 +132,7 @@ class Deep(Algorithm):
 
     def steps_per_iteration(self, horizon: int) -> float:
         """Return the env steps of one iteration."""
-        return float(-(-self.samples_per_policy // horizon) * horizon)
+        return float(round_up(self.samples_per_policy, horizon))
 
     def imagined_steps(self, horizon: int) -> tuple[int, int]:
         """Return the imagined steps of one real action and of one iteration."""
@@ -186,8 +198,9 @@ def start(key: Key[Array, ""], algo: Deep, mdp: MDP) -> DeepLearner:
     starts = jnp.broadcast_to(example.state, (algo.num_starts, states.size))
     imagined = imagination(algo, mdp, bonus, seen, starts, model, jnp.array(True))
     policy = algo.planner.init(policy_key, imagined)  # line 1
-    deploying, none = policy.without_bonus(), jnp.zeros((), int)
-    return DeepLearner(policy, none, deploying, covariance, model, bonus, replay, seen)
+    exploiting = imagination(algo, mdp, bonus, seen, starts, model, jnp.array(False))
+    deploying = algo.planner.init(policy_key, exploiting).without_bonus()
+    return DeepLearner(policy, jnp.zeros((), int), deploying, covariance, model, bonus, replay, seen)
 
 
 def improve(

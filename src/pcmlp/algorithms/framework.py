@@ -14,15 +14,17 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int, Key
 
+from pcmlp.algorithms.stages import round_up
 from pcmlp.bonus import CappedBonus, Covariance, Elliptical, Number, second_moment
 from pcmlp.cover import Cover, Mixture, best_policy
+from pcmlp.errors import ConfigError
 from pcmlp.features import TaskFeatures, check_draw, check_norm
 from pcmlp.imagine import imagine
 from pcmlp.models import KNR, TaskModel
 from pcmlp.planners import ValueIteration
 from pcmlp.replay import Replay, Transitions, drop_nonfinite
 from pcmlp.rollout import mean_first_return
-from pcmlp.settings import ConfigError, setting
+from pcmlp.settings import setting
 from pcmlp.trees import as_inputs
 from pcmlp.types import (
     MDP,
@@ -58,6 +60,11 @@ class PCMLP(Algorithm):
         None, "M: fresh samples of the cover to fit to; none: those of every policy so far", least=1
     )
     covariance: bool = setting(True, "off: Sigma stays lambda I, a control for the policy cover", traced=True)
+
+    @property
+    def draws_episodes(self) -> bool:
+        """Whether the samples of a policy are whole episodes."""
+        return self.draws == "episodes"
 
     def bind(self, problem: Problem) -> "PCMLP":
         """Return the algorithm with the features phi and the class P of the problem."""
@@ -97,7 +104,7 @@ class PCMLP(Algorithm):
         sizes = self.samples_per_policy, self.fit_samples or 0
         if self.draws == "iid":
             return sum(sizes) * (horizon + 1) / 2
-        return float(sum(-(-size // horizon) * horizon for size in sizes))
+        return float(sum(round_up(size, horizon) for size in sizes))
 
     def imagined_steps(self, horizon: int) -> tuple[int, int]:
         """Return the imagined steps of one real action and of one iteration."""
@@ -221,7 +228,7 @@ def capped_ellipse(phi: Features, covariance: Float[Array, "d d"], scale: Number
 def rows_to_fit(algo: PCMLP, horizon: int, num_iterations: int) -> int:
     """Return the number of rows to fit: M, or K for every policy, with whole episodes rounded up."""
     size = algo.samples_per_policy if algo.fit_samples is None else algo.fit_samples
-    rows = size if algo.draws == "iid" else -(-size // horizon) * horizon
+    rows = size if algo.draws == "iid" else round_up(size, horizon)
     return rows * num_iterations if algo.fit_samples is None else rows
 
 

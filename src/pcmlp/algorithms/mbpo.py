@@ -27,7 +27,7 @@ def _any(horizon: int) -> dict[str, Any]:
 
 
 METHOD = Method(
-    about="probabilistic ensemble and SAC on short imagined episodes from real states; no bonus (Janner et al. 2019)",
+    about="probabilistic ensemble and SAC on short imagined episodes; no bonus (Janner et al. 2019)",
     algorithm=Deep(
         features=NoFeatures(),
         bonus=NoBonus(),

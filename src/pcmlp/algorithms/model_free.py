@@ -21,6 +21,7 @@ from pcmlp.algorithms.stages import (
     STAGE,
     drop_rows,
     restore_rows,
+    round_up,
     stage_key,
     stage_keys,
     with_executed_actions,
@@ -29,7 +30,7 @@ from pcmlp.nets import RunningMoments
 from pcmlp.planners import SAC, TRPO, ActorCritic, SoftActorCritic
 from pcmlp.replay import Replay, Transitions, drop_nonfinite, pick_valid
 from pcmlp.rollout import mean_first_return, split_streams
-from pcmlp.settings import setting
+from pcmlp.settings import SettingError, setting
 from pcmlp.trees import as_inputs, over_seeds
 from pcmlp.types import MDP, Algorithm, Iteration, Learner, Metrics, Planner, Policy, Problem, World
 
@@ -44,6 +45,16 @@ class ModelFree(Algorithm):
     updates_per_step: float = setting(
         1.0, "updates of SAC for each real step", above=0, most=100, tiny=0.1, traced=False
     )
+
+    def check(self) -> None:
+        """Raise unless the planner has an update that can be applied to real steps."""
+        if not isinstance(self.planner, TRPO | SAC):
+            raise SettingError("planner", type(self.planner).__name__, "has no update for real steps; give TRPO or SAC")
+
+    @property
+    def replay_rows(self) -> int | None:
+        """The rows of SAC's replay buffer; TRPO has none."""
+        return self.replay_size if isinstance(self.planner, SAC) else None
 
     def bind(self, problem: Problem) -> "ModelFree":
         """Return the algorithm, for a problem with vectors."""
@@ -63,7 +74,7 @@ class ModelFree(Algorithm):
 
     def steps_per_iteration(self, horizon: int) -> float:
         """Return the env steps of one iteration."""
-        return float(-(-self.samples_per_policy // horizon) * horizon)
+        return float(round_up(self.samples_per_policy, horizon))
 
     def without_replay(self, learner: Learner) -> "ModelFreeLearner":
         """Return the learner without the rows of its replay, which can be restored from the episode log."""

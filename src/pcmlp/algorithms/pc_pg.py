@@ -28,6 +28,7 @@ from pcmlp.algorithms.stages import (
     STAGE,
     feature_key,
     freeze_after_first,
+    round_up,
     stage_key,
     stage_keys,
     with_executed_actions,
@@ -41,7 +42,7 @@ from pcmlp.nets import RunningMoments
 from pcmlp.planners import TRPO, ActorCritic
 from pcmlp.replay import Transitions, drop_nonfinite
 from pcmlp.rollout import mean_first_return, split_streams
-from pcmlp.settings import setting
+from pcmlp.settings import SettingError, setting
 from pcmlp.trees import as_inputs, over_seeds, select
 from pcmlp.types import (
     MDP,
@@ -77,6 +78,11 @@ class PCPG(Algorithm):
     normalise: bool = setting(True, "normalise states by the mean and std of all states so far")
     reward_free: bool = setting(False, "explore for the bonus alone")
 
+    def check(self) -> None:
+        """Raise unless the planner is TRPO, whose update is applied to real steps."""
+        if not isinstance(self.planner, TRPO):
+            raise SettingError("planner", type(self.planner).__name__, "has no update for real steps; give TRPO")
+
     def bind(self, problem: Problem) -> "PCPG":
         """Return the algorithm for a problem with vectors. A reward for moving is kept (paper: section 7.3)."""
         _ = problem.world.mdp.boxes
@@ -89,7 +95,7 @@ class PCPG(Algorithm):
 
     def steps_per_iteration(self, horizon: int) -> float:
         """Return the env steps of one iteration."""
-        samples, batch = (-(-size // horizon) * horizon for size in (self.samples_per_policy, self.batch_steps))
+        samples, batch = (round_up(size, horizon) for size in (self.samples_per_policy, self.batch_steps))
         return float(samples + self.updates * batch)
 
     def start(self, keys: Key[Array, " seeds"], mdp: MDP, num_iterations: int) -> "PCPGLearner":
@@ -278,7 +284,7 @@ def _push(learner: PCPGLearner) -> PCPGLearner:
 
 
 METHOD = Method(
-    about="PC-PG: policy cover, bonus and natural gradient without a model; policies of the cover begin the episodes",
+    about="PC-PG: policy cover, bonus and natural gradient without a model; the cover begins the episodes",
     algorithm=PCPG(planner=REAL_TRPO),
     presets={
         "ours": {

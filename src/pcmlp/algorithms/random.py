@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, Key
 
 from pcmlp.algorithms.method import FREE_BUDGET, Method
-from pcmlp.algorithms.stages import COLLECT, stage_keys, without_goal
+from pcmlp.algorithms.stages import COLLECT, round_up, stage_keys, without_goal
 from pcmlp.planners import UniformPolicy
 from pcmlp.settings import setting
 from pcmlp.types import MDP, Algorithm, Iteration, Learner, Policy, Problem, World
@@ -36,7 +36,7 @@ class RandomPlay(Algorithm):
 
     def steps_per_iteration(self, horizon: int) -> float:
         """Return the env steps of one iteration."""
-        return float(-(-self.samples_per_policy // horizon) * horizon)
+        return float(round_up(self.samples_per_policy, horizon))
 
 
 class RandomLearner(Learner):

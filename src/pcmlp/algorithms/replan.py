@@ -25,10 +25,10 @@ from jaxtyping import Array, Float, Key
 from pcmlp.algorithms.deep import Deep, DeepLearner, imagination, imagined_starts, own_starts
 from pcmlp.algorithms.stages import PLANNING
 from pcmlp.planners import SAC, GuidedPolicy
-from pcmlp.rollout import estimate_promise, mean_return
+from pcmlp.rollout import PredrawsNoise, estimate_promise, mean_return
 from pcmlp.settings import SettingError
 from pcmlp.trees import as_inputs, over_seeds, scan, select
-from pcmlp.types import MDP, Metrics, Policy, PredrawsNoise
+from pcmlp.types import MDP, Metrics, Policy
 
 _MOST = 10_000  # larger counts are refused as mistakes
 _JUDGED = 64  # number of imagined episodes that a return is averaged over

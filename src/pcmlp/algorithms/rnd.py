@@ -23,10 +23,11 @@ from jaxtyping import Array, Float, Key, PyTree
 from pcmlp.algorithms.deep import Deep
 from pcmlp.algorithms.method import NO_COVARIANCE, Method
 from pcmlp.algorithms.pcmlp import ANY, ROBOT, SMALL
+from pcmlp.errors import ConfigError
 from pcmlp.features import NetworkFeatures, SubsetFeatures
 from pcmlp.nets import MLP, guarded_sgd
 from pcmlp.replay import Replay
-from pcmlp.settings import ConfigError, setting
+from pcmlp.settings import setting
 from pcmlp.trees import select
 from pcmlp.types import Action, Bonus, Features, FittedBonus, State
 

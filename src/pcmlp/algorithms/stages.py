@@ -30,6 +30,11 @@ def stage_keys(keys: Key[Array, " seeds"], n: int, use: int) -> Key[Array, " see
     return jax.vmap(lambda key: stage_key(key, n, use))(keys)
 
 
+def round_up(steps: int, horizon: int) -> int:
+    """Return the number of steps, rounded up to whole episodes."""
+    return -(-steps // horizon) * horizon
+
+
 def feature_key(key: Key[Array, ""]) -> Key[Array, ""]:
     """Return the key that a seed's phi is drawn with, whenever it is drawn."""
     return jr.fold_in(key, FEATURES)

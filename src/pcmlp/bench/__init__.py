@@ -6,8 +6,8 @@ the paper's networks: [500, 500] for the model and for phi, 32 x 32 for the poli
 
     share_of_peak = 3.2e11 / round_s / peak_flop_per_s
 
-compares any two versions of the code on any machine. Both are medians over the same minute, rounds and peaks in turn.
-Compiling is part of no time except `time_to_solved_s`, the wall time of a whole `pcmlp train`.
+compares any two versions of the code on any machine. Both are medians over the same minute, measured in turn.
+No time includes compiling, except `time_to_solved_s`, the wall time of a whole `pcmlp train`.
 """
 
 import json
@@ -25,13 +25,13 @@ from pcmlp.bench.clock import matrix_product, peak_memory_mb, processor, time_ca
 from pcmlp.bench.plans import Plans, floor_ms, mppi_ms, pets_plan_s
 from pcmlp.bench.rounds import compile_round, paper_round, phase_seconds, prepare_stages
 from pcmlp.bench.whole import host_config, host_seconds, time_to_solved
+from pcmlp.errors import ConfigError
 from pcmlp.models import Probabilistic
 from pcmlp.planners import CEM
 from pcmlp.runs.summary import device, versions
-from pcmlp.settings import ConfigError
 
 _ROUND_FLOP = 3.2e11
-# 525,000 steps of a net: what mbrl-lib's PETS takes for a plan.
+# A plan takes 525,000 steps of a net, as in mbrl-lib's PETS.
 _PETS_SEARCH = CEM(
     num_plans=350,
     plan_length=15,
@@ -47,23 +47,23 @@ _PETS_SEARCH = CEM(
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large the measured parts are; the defaults are what the promised numbers mean."""
+    """The sizes of the measured parts; published numbers are for the defaults."""
 
-    net: tuple[int, ...] = (500, 500)  # model and phi
+    net: tuple[int, ...] = (500, 500)  # hidden layers of model and phi
     samples: int = 2_000  # real steps the model is trained on
     model_steps: int = 100
     updates: int = 40
     streams: int = 80
     length: int = 50
-    seeds: tuple[int, ...] | None = None  # besides 1; None: 2, 4 on a CPU, 4, 16, 64 elsewhere
-    squares: tuple[int, ...] | None = None  # of the products that show the peak; None: by the device
-    small: Plans = (200, 30, (64, 64))  # of MPPI
+    seeds: tuple[int, ...] | None = None  # numbers of seeds besides 1; None: 2, 4 on a CPU, 4, 16, 64 elsewhere
+    squares: tuple[int, ...] | None = None  # sizes of the matrices that measure the peak; None: by the device
+    small: Plans = (200, 30, (64, 64))  # plans of MPPI
     large: Plans = (1_000, 30, (500, 500))
     pets_search: CEM = _PETS_SEARCH
     pets_model: Probabilistic = field(default_factory=Probabilistic)
     fourier: int = 20  # features of MPPI's bonus
-    repeats: int = 5  # of a round
-    seconds: float = 2.0  # to go on repeating anything shorter
+    repeats: int = 5  # least number of rounds
+    seconds: float = 2.0  # shorter measurements are repeated for this long
     solve: bool = True  # time whole runs as well
     host: str = ""  # a task with a simulator, to see where an iteration's time goes; empty: not asked
     host_seeds: int = 4
@@ -85,7 +85,7 @@ def measure(sizes: Sizes) -> dict[str, Any]:
     """Return all measured numbers."""
     load = os.getloadavg()[0]
     hosted = host_config(sizes.host, sizes.host_seeds, sizes.host_settings) if sizes.host else None
-    solved = time_to_solved() if sizes.solve else None  # first: its own process needs a GPU's memory for itself
+    solved = time_to_solved() if sizes.solve else None  # first: its process needs all of a GPU's memory
     host = host_seconds(hosted) if hosted else None
     cpu = jax.default_backend() == "cpu"
     seeds = ((2, 4) if cpu else (4, 16, 64)) if sizes.seeds is None else sizes.seeds
@@ -93,7 +93,7 @@ def measure(sizes: Sizes) -> dict[str, Any]:
 
     algo = paper_round(sizes.net, sizes.samples, sizes.model_steps, sizes.updates, sizes.streams, sizes.length)
     one = prepare_stages(algo, 1)
-    # In turn: what neighbours on a shared machine take, they take from both.
+    # Measured in turn, so that other load on a shared machine affects both.
     peak, round_of_one = matrix_product(squares, sizes.seconds / 2), compile_round(algo, *one)
     time_call(round_of_one)  # compiles
     rounds: dict[int, list[float]] = {1: []}
@@ -101,7 +101,7 @@ def measure(sizes: Sizes) -> dict[str, Any]:
     for _ in range(sizes.repeats):
         rounds[1].append(time_call(round_of_one))
         peaks.append(peak())
-    memory = peak_memory_mb()  # before there are more seeds
+    memory = peak_memory_mb()  # measured before there are more seeds
     phases = phase_seconds(algo, *one, sizes.seconds)
     mppi_small, mppi_large = (mppi_ms(case, sizes.fourier, sizes.seconds) for case in (sizes.small, sizes.large))
     floor = floor_ms(sizes.large, sizes.seconds)
@@ -122,11 +122,11 @@ def measure(sizes: Sizes) -> dict[str, Any]:
         "pets_plan_s": pets,
         "seeds_scaling": {str(n): statistics.median(times) for n, times in rounds.items()},
         "peaks_flop_per_s": peaks,  # one before and one after each round of a single seed
-        "rounds_s": {str(n): times for n, times in rounds.items()},  # each that the medians are of
+        "rounds_s": {str(n): times for n, times in rounds.items()},  # all times, of which the medians are taken
         "time_to_solved_s": solved,
         "host": host,
         "peak_memory_mb": memory,
-        "load_before": load,  # programs that others were running: with any, times are too long
+        "load_before": load,  # load by other programs: if there is any, times are too long
         "device": device(),
         "processor": processor(),
         "versions": versions(),

@@ -16,7 +16,7 @@ import jax.random as jr
 
 
 def compile_call(function: Callable, *args: Any) -> Callable[[], Any]:
-    """Return the call function(*args), compiled once; only arrays are passed, so that a call costs no more."""
+    """Return the call function(*args), compiled once; only arrays are passed, so that a call has no other cost."""
     arrays, rest = eqx.partition(args, eqx.is_array)
     program = jax.jit(lambda arrays: eqx.filter(function(*eqx.combine(arrays, rest)), eqx.is_array))
     return lambda: program(arrays)
@@ -46,7 +46,7 @@ def median_time(call: Callable[[], Any], seconds: float) -> float:
 def matrix_product(squares: tuple[int, ...], seconds: float) -> Callable[[], float]:
     """Return a function that measures the FLOP/s of float32 products at JAX's default precision, of the fastest size.
 
-    It takes the median, as for a round: a cloud machine does half as much again for a moment.
+    It takes the median, as for a round: a cloud machine may be faster by half for a moment.
     """
     products = [compile_call(jnp.matmul, *jr.normal(jr.key(0), (2, n, n))) for n in squares]
 
@@ -58,7 +58,7 @@ def matrix_product(squares: tuple[int, ...], seconds: float) -> Callable[[], flo
 
 
 def peak_memory_mb() -> float:
-    """Return the most memory this process has held so far: on the device if that has its own."""
+    """Return the peak memory of this process so far, on the device if it has its own memory."""
     stats = jax.devices()[0].memory_stats()
     if stats is not None:
         return stats["peak_bytes_in_use"] / 1e6

@@ -24,7 +24,7 @@ from pcmlp.types import MDP, Action, Policy, State, never
 
 Plans = tuple[int, int, tuple[int, ...]]  # plans, their length, the model's hidden layers
 
-_STATES, _ACTIONS = 17, 6  # of half-cheetah, whose reward PETS plans for
+_STATES, _ACTIONS = 17, 6  # sizes of half-cheetah, whose reward PETS plans for
 
 
 def mppi_ms(case: Plans, fourier: int, seconds: float) -> float:
@@ -45,7 +45,7 @@ def mppi_ms(case: Plans, fourier: int, seconds: float) -> float:
 
 
 def floor_ms(case: Plans, seconds: float) -> float:
-    """Time only the matrix products of the model's hidden layers, one after another as the steps of a plan are."""
+    """Time only the matrix products of the model's hidden layers, one after another, as in the steps of a plan."""
     plans, length, net = case
     weights = [jr.normal(jr.key(i), shape) / shape[0] for i, shape in enumerate(pairwise(net))]
 

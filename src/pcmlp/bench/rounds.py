@@ -1,4 +1,4 @@
-"""One paper round, put together as `algorithms.deep.improve` does it, and each of its phases alone."""
+"""One paper round, composed as in `algorithms.deep.improve`, and each of its phases alone."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -65,7 +65,7 @@ def prepare_stage(key: Key[Array, ""], algo: Deep, mdp: MDP, learner: DeepLearne
 
 
 def prepare_stages(algo: Deep, seeds: int) -> tuple[Key[Array, " seeds"], Stage]:
-    """Return what the rounds of several seeds begin with."""
+    """Return the inputs of a round for several seeds."""
     keys, world = jr.split(jr.key(0), seeds), mountain_car()
     learner = algo.start(keys, world.mdp, 1)
     samples, _ = world.collect(keys, learner.policy, algo.samples_per_policy)
@@ -83,7 +83,7 @@ def one_round(key: Key[Array, ""], algo: Deep, mdp: MDP, stage: Stage) -> tuple[
 
 
 def compile_round(algo: Deep, keys: Key[Array, " seeds"], stage: Stage) -> Callable[[], Any]:
-    """Return a round of all seeds, to be called."""
+    """Return a compiled function that runs a round of all seeds."""
 
     def run(keys: Key[Array, " seeds"], algo: Deep, mdp: MDP, stage: Stage) -> Any:
         return over_seeds(lambda key, stage: one_round(key, algo, mdp, stage), keys, stage)
@@ -92,7 +92,7 @@ def compile_round(algo: Deep, keys: Key[Array, " seeds"], stage: Stage) -> Calla
 
 
 class Rows(NamedTuple):
-    """The imagined steps of an update as the planner's own parts take them."""
+    """The imagined steps of an update, in the form that the parts of the planner need."""
 
     state: Float[Array, "n s"]
     action: Float[Array, "n a"]
@@ -103,8 +103,8 @@ class Rows(NamedTuple):
 
 
 def phase_seconds(algo: Deep, keys: Key[Array, " seeds"], stage: Stage, seconds: float) -> dict[str, float]:
-    """Time each phase alone and multiply by how often a round has it. Together they need not be a round: one program of
-    all of them saves what lies between."""
+    """Time each phase alone and multiply by its number in a round. The sum may differ from a round, because one
+    program of all phases saves time between them."""
     key, stage, algo, real = keys[0], take(stage, 0), as_inputs(algo), mountain_car().mdp
     planner, policy, bonus = algo.planner, stage.policy, CappedBonus(stage.bonus, algo.bonus_scale, float(real.horizon))
     assert isinstance(planner, TRPO)

@@ -1,4 +1,4 @@
-"""Whole runs and iterations: the time until mountain-car is solved, and where an iteration on a simulator spends it."""
+"""Whole runs and iterations: the time until mountain-car is solved, and the parts of an iteration on a simulator."""
 
 import json
 import os
@@ -14,17 +14,17 @@ import jax.random as jr
 
 from pcmlp.algorithms.deep import Deep
 from pcmlp.bench.clock import time_call
+from pcmlp.errors import ConfigError
 from pcmlp.runs.config import RunConfig, build, resolve
 from pcmlp.runs.run import seed_keys
-from pcmlp.settings import ConfigError
 from pcmlp.tasks.host import GymnasiumWorld
 
-# One iteration of one episode, which nine of ten seeds need (docs/results.md).
+# One iteration of one episode, which is enough for nine of ten seeds (docs/results.md).
 _RUN = ("train", "mountain-car", "--algo", "pcmlp", "--seeds", "0", "--steps", "200")
 
 
 def time_to_solved() -> dict[str, float | None]:
-    """Time a whole run of mountain-car, with an empty compilation cache and with the one that it leaves."""
+    """Time a whole run of mountain-car, first with an empty compilation cache, then with a full one."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PCMLP_CACHE": str(Path(folder) / "cache")}
         environment.pop("JAX_COMPILATION_CACHE_DIR", None)
@@ -51,7 +51,7 @@ def host_config(task: str, seeds: int, settings: tuple[str, ...] = ()) -> RunCon
 def host_seconds(config: RunConfig) -> dict[str, float | int | str]:
     """Time an iteration of a run, without compiling, evaluating and saving.
 
-    `policy_s` is the time of the policies' actions; `around_s` is what real steps cost beside physics and policies:
+    `policy_s` is the time of the policies' actions; `around_s` is the time of real steps without physics and policies:
     transfers, Python, rewards and ends.
     """
     problem, algorithm = build(config)

@@ -1,7 +1,7 @@
-"""What the command line takes: a record for each command, with its flags and what it runs.
+"""The commands of the command line: a dataclass for each command, with its flags and its `run` method.
 
-Numbers stay text until they are parsed with the settings: every error reads the same. Nothing here imports JAX before a
-command runs, so that help is quick.
+Numbers stay text until they are parsed with the settings, so that all errors have the same form. JAX is imported only
+when a command runs, so that help is quick.
 """
 
 from typing import Annotated

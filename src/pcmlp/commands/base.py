@@ -1,10 +1,10 @@
-"""What the commands share: exit codes, the device that JAX is to use, and words for tables."""
+"""Shared parts of the commands: exit codes, the setup of JAX's device, and cells of tables."""
 
 import os
 
 FAILED = 1
 BAD_INPUT = 2
-STOPPED = 75  # "try again later" of sysexits.h
+STOPPED = 75  # EX_TEMPFAIL of sysexits.h: try again later
 INTERRUPTED = 130
 
 
@@ -18,18 +18,18 @@ def prepare_device(*, tiny: bool = False) -> None:
     prepare(tiny=tiny)
     import jax
 
-    from pcmlp.settings import ConfigError
+    from pcmlp.errors import ConfigError
 
     try:
         jax.devices()
-    except (RuntimeError, AssertionError) as error:  # JAX has no words for a missing CUDA
+    except (RuntimeError, AssertionError) as error:  # JAX has no clear error for missing CUDA
         asked = os.environ.get("JAX_PLATFORMS", "")
-        remedy = "unset it to use what there is; a GPU needs pip install 'pcmlp[cuda]'"
+        remedy = "unset it to use the available device; a GPU needs pip install 'pcmlp[cuda]'"
         raise ConfigError(f"JAX_PLATFORMS={asked}: JAX finds no such device; {remedy}") from error
 
 
 def use_cpu_only() -> None:
-    """Keep JAX from taking an accelerator, which a run may need."""
+    """Keep JAX from using an accelerator, which a run may need."""
     os.environ["JAX_PLATFORMS"] = "cpu"
 
 

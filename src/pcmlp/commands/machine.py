@@ -1,4 +1,4 @@
-"""`pcmlp list`, `theory`, `bench` and `doctor`: what there is to run, to compute, and to run it on."""
+"""`pcmlp list`, `theory`, `bench` and `doctor`: names and settings, the theorems' parameters, and this machine."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +13,10 @@ from pcmlp.commands.base import prepare_device
 
 @dataclass(frozen=True)
 class List:
-    """List tasks, algorithms and experiments; with a name, the settings of that algorithm or task."""
+    """List tasks, algorithms, experiments and parts; with a name, the settings of that task, algorithm or part."""
 
     name: Annotated[Positional[str | None], arg(metavar="[NAME]")] = None
-    """An algorithm or a task; all names if not given."""
+    """A task, gym:ID, an algorithm, a part such as planner.trpo, or FILE.py:NAME; all names if not given."""
 
     def run(self, command: str) -> int:
         """Print the names, or the settings of one."""
@@ -25,7 +25,9 @@ class List:
         if self.name is None:
             print("\n".join(listing.name_lines()))
         else:
-            Console().print(listing.settings_table(self.name))
+            console = Console(markup=False, emoji=False, highlight=False)
+            for item in listing.settings_of_name(self.name):
+                console.print(item)
         return 0
 
 
@@ -99,9 +101,9 @@ class Bench:
     """Measure how fast this machine runs the parts of an iteration."""
 
     out: Annotated[Path | None, arg(metavar="FILE.json")] = None
-    """Where the numbers go; shown only if not given."""
+    """The file for the numbers; if not given, they are only shown."""
     seeds: Annotated[tuple[str, ...], arg(metavar="INT [INT ...]")] = ()
-    """Numbers of seeds to time a round with, besides one; by the device if not given."""
+    """Numbers of seeds to time a round with, in addition to one seed; depends on the device if not given."""
     solve: bool = True
     """Time whole runs of mountain-car as well."""
     host: Annotated[str, arg(metavar="TASK")] = ""
@@ -111,11 +113,12 @@ class Bench:
         """Measure, show, and write the numbers if asked."""
         prepare_device()
         from pcmlp import bench
-        from pcmlp.settings import ConfigError, parse_int
+        from pcmlp.errors import ConfigError
+        from pcmlp.settings import parse_int
 
         seeds = tuple(parse_int("seeds", text) for text in self.seeds)
         if any(count < 2 for count in seeds):
-            raise ConfigError(f"seeds={' '.join(self.seeds)}: one is timed anyway; give numbers of at least 2")
+            raise ConfigError(f"seeds={' '.join(self.seeds)}: one seed is timed anyway; give numbers of at least 2")
         return bench.main(self.out, bench.Sizes(seeds=seeds or None, solve=self.solve, host=self.host))
 
 

@@ -17,22 +17,22 @@ class Paper:
     names: Annotated[Positional[tuple[str, ...]], arg(metavar="NAME|all")]
     """Experiments of `pcmlp list`, or all of them."""
     scale: Annotated[str, arg(metavar="smoke|quick|full")] = "full"
-    """full: as reported, for a GPU. quick: minutes on two cores. smoke: whether all of it runs."""
+    """full: as reported, for a GPU. quick: minutes on two cores. smoke: only checks that everything runs."""
     engine: Annotated[str, arg(metavar="local|ray")] = "local"
     """local: one run after another in this process. ray: on the machines of a Ray cluster."""
     address: Annotated[str | None, arg(metavar="HOST:PORT")] = None
-    """Of the Ray cluster; one on this machine is started if not given."""
+    """The address of the Ray cluster; if not given, a cluster on this machine is started."""
     results: Annotated[Path | None, arg(metavar="DIR")] = None
-    """Where the kept files, the tables and the page go; results, or results-SCALE, if not given."""
+    """The folder for the kept files, the tables and the page; results, or results-SCALE, if not given."""
     runs: Annotated[Path | None, arg(metavar="DIR")] = None
-    """Where the runs go; runs/experiments, or runs/experiments-SCALE, if not given."""
+    """The folder for the runs; runs/experiments, or runs/experiments-SCALE, if not given."""
     only: Annotated[tuple[str, ...], arg(metavar="TASK/LABEL [TASK/LABEL ...]")] = ()
-    """Some of their runs."""
+    """Only these runs of the experiments."""
     seeds: Annotated[tuple[str, ...] | None, arg(metavar="INT [INT ...]")] = None
-    """In place of their own."""
+    """Seeds to use instead of those of the experiments."""
 
     def run(self, command: str) -> int:
-        """Run what is not finished, make the tables and the page."""
+        """Run what is not finished, then make the tables and the page."""
         if self.engine == "ray":  # a GPU is for the processes of the cluster
             os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         prepare_device(tiny=self.scale == "smoke")
@@ -51,7 +51,7 @@ class Paper:
                 seeds=None if self.seeds is None else [parse_int("seeds", seed) for seed in self.seeds],
             )
         except KeyboardInterrupt:
-            print("stopped; the same command goes on with it, and does nothing twice")
+            print("stopped; the same command continues, and repeats no finished run")
             return INTERRUPTED
         print(page)
         return 0
@@ -84,12 +84,12 @@ class Report:
 
 @dataclass(frozen=True)
 class Watch:
-    """Serve the same page while runs go on, on this machine alone."""
+    """Serve the same page while runs are in progress, on this machine only."""
 
     folder: Annotated[Positional[Path], arg(metavar="RUN_OR_FOLDER")]
-    """A run folder, or a folder that runs are in or will be in."""
+    """A run folder, or a folder that contains runs or will contain them."""
     port: Annotated[str, arg(metavar="INT")] = "8642"
-    """Of 127.0.0.1; 0 is any that is free."""
+    """The port on 127.0.0.1; 0: any free port."""
 
     def run(self, command: str) -> int:
         """Serve the page until Ctrl-C."""

@@ -1,4 +1,4 @@
-"""`pcmlp train`, `eval`, `plan` and `export`: what makes and uses a run folder."""
+"""`pcmlp train`, `eval`, `plan` and `export`: the commands that make and use a run folder."""
 
 import re
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ class Train:
     """Train an algorithm on a task, all seeds at once, into a run folder."""
 
     task: Annotated[Positional[str], arg(metavar="TASK")]
-    """One of `pcmlp list`, gym:ID, or FILE.py:NAME of a task of yours."""
+    """One of `pcmlp list`, gym:ID, or FILE.py:NAME of your own task."""
     algo: Annotated[str | None, arg(metavar="ALGO")] = None
-    """One of `pcmlp list`, or FILE.py:NAME of a method of yours; the first that is made for the task if not given."""
+    """One of `pcmlp list`, or FILE.py:NAME of your own method; the default of the task if not given."""
     seeds: Annotated[tuple[str, ...], arg(metavar="INT [INT ...]")] = ("0", "1", "2", "3")
-    """One run for each, in one program."""
+    """Seeds; all of them train in one program."""
     steps: Annotated[str | None, arg(metavar="INT")] = None
     """Env steps of each seed; the preset's if not given."""
     out: Annotated[Path | None, arg(metavar="DIR")] = None
@@ -31,16 +31,16 @@ class Train:
     reward_free: FlagCreatePairsOff[bool] = False
     """Explore without the task's reward."""
     resume: FlagCreatePairsOff[bool] = False
-    """Go on with the run in --out after its last checkpoint; where there is none, start it."""
+    """Continue the run in --out after its last checkpoint; start it if there is none."""
     trust_code: FlagCreatePairsOff[bool] = False
-    """With --resume: import the files of code that the run in --out names, if it names any."""
+    """With --resume: import the files of code that the run in --out uses, if any."""
     stop_when_certified: Annotated[str | None, arg(metavar="EPS")] = None
-    """End at the first iteration whose certificate is at most EPS for every seed: no more than that is left to gain."""
+    """End after the first iteration in which the certificate of every seed is at most EPS."""
     tensorboard: FlagCreatePairsOff[bool] = False
     """Write every number of metrics.csv for TensorBoard as well."""
 
     def run(self, command: str) -> int:
-        """Train, draw the pictures and show how each seed ended."""
+        """Train, draw the pictures and show the results of each seed."""
         prepare_device()
         from pcmlp.runs import train as training
         from pcmlp.runs.config import resolve
@@ -71,19 +71,19 @@ class Train:
 
 
 def draw_pictures(out: Path) -> list[Path | str]:
-    """Draw the run and return the files, or why there are none: the run is on disk, and no picture may spoil that."""
+    """Draw the run and return the files, or why there are none: an error in a picture must not fail the run."""
     try:
-        from pcmlp.report.figures import draw  # matplotlib takes its time, which nobody waits for before the first row
+        from pcmlp.report.figures import draw  # imported here, because matplotlib is slow to import
 
         return list(draw(out)) if (out / "metrics.csv").exists() else []
     except Exception as error:
-        from pcmlp.settings import first_line
+        from pcmlp.errors import first_line
 
         return [f"no pictures ({type(error).__name__}: {first_line(error)}); pcmlp report {out} draws them later"]
 
 
 def show_summary(console: Console, summary: dict[str, Any], out: Path) -> None:
-    """Print how each seed ended."""
+    """Print the results of each seed."""
     table = Table("seed", "env steps", "return", "success", "env steps to success", title=f"{summary['status']}: {out}")
     for seed in summary["seeds"]:
         names = ("seed", "env_steps", "final_return", "final_success", "env_steps_to_success")
@@ -98,11 +98,11 @@ class Eval:
     path: Annotated[Positional[Path], arg(metavar="RUN_OR_PLAN")]
     """The folder."""
     episodes: Annotated[str, arg(metavar="INT")] = "20"
-    """Of each seed."""
+    """Episodes of each seed."""
     trust_code: FlagCreatePairsOff[bool] = False
-    """Import the files of code that the run or plan names, if it names any."""
+    """Import the files of code that the run or plan uses, if any."""
     seed: Annotated[str | None, arg(metavar="INT")] = None
-    """Random numbers of the episodes; those of the run's own evaluations if not given."""
+    """The seed of the episodes; if not given, they are those of the run's own evaluations."""
     video: FlagCreatePairsOff[bool] = False
     """Film an episode of the first seed as well: video.mp4."""
 
@@ -143,30 +143,30 @@ class Plan:
     reward: Annotated[str | None, arg(metavar="FILE.py:NAME")] = None
     """A function of (state, action, next_state) in jax.numpy; the task's own reward if not given."""
     terminal: Annotated[str | None, arg(metavar="FILE.py:NAME")] = None
-    """Where an episode ends, a function of the same kind; as the task ends if not given."""
+    """A function of the same kind, true where an episode ends; the task's own end if not given."""
     success: Annotated[str | None, arg(metavar="FILE.py:NAME")] = None
-    """What `eval` counts as success: an episode with a step at which this function is true."""
+    """A function of the same kind: `eval` counts an episode as a success if it is true at some step."""
     success_return: Annotated[str | None, arg(metavar="FLOAT")] = None
-    """What `eval` counts as success otherwise: an episode with at least this return."""
+    """Or: `eval` counts an episode as a success if its return is at least this."""
     seeds: Annotated[tuple[str, ...], arg(metavar="INT [INT ...]")] = ()
     """Some of the run's seeds; all of them if not given."""
     attempts: Annotated[str | None, arg(metavar="INT")] = None
-    """Fresh policies to plan from; the best in the imagination is kept."""
+    """New policies to plan from; the one with the highest imagined return is kept."""
     rounds: Annotated[str | None, arg(metavar="INT")] = None
-    """Calls of the planner for each of them."""
+    """Calls of the planner for each attempt."""
     search: FlagCreatePairsOff[bool] = False
-    """Plan at every step of the episode instead, among what the exploring policy would do: for a reward on the way."""
+    """Plan at every step instead, among actions of the exploring policy; for rewards that are paid on the way."""
     num_plans: Annotated[str | None, arg(metavar="INT")] = None
     """Imagined episodes that a search chooses from."""
     plan_length: Annotated[str | None, arg(metavar="INT")] = None
-    """Steps of each of them."""
+    """Steps of each of these episodes."""
     out: Annotated[Path | None, arg(metavar="DIR")] = None
     """The folder for the policies, new or empty; RUN-plan-NAME or RUN-search-NAME if not given."""
     trust_code: FlagCreatePairsOff[bool] = False
-    """Import the files of code that the run itself names, if it names any."""
+    """Import the files of code that the run itself uses, if any."""
 
     def run(self, command: str) -> int:
-        """Plan, and show what was promised."""
+        """Plan, and show the imagined returns."""
         prepare_device()
         from pcmlp.runs import plan as planning
         from pcmlp.runs.aim import Aim
@@ -183,7 +183,7 @@ class Plan:
         how = planning.choose_way(learned, self.search, counts)
         console, out = Console(), self._out()
         paid = aim.reward or f"the reward of {learned.config.task_name}"
-        known = f"in the model of {self.path} after {learned.env_steps:,.0f} env steps, without a new one"
+        known = f"in the model of {self.path} after {learned.env_steps:,.0f} env steps, without new ones"
         say(console, f"planning for {paid} {known}")
         record = planning.plan_run(learned, aim, out, how, command=command)
         attempts = [] if self.search else ["of each attempt"]
@@ -192,7 +192,7 @@ class Plan:
             tried = [] if self.search else ["  ".join(map(cell, seed["by_attempt"]))]
             table.add_row(cell(seed["seed"]), cell(seed["imagined_return"]), *tried)
         console.print(table)
-        trust = " --trust-code" if aim.places else ""
+        trust = " --trust-code" if aim.places or learned.config.code else ""
         say(console, f"{record['wall_s']:.1f} s; in the real world: pcmlp eval {out}{trust}")
         return 0
 
@@ -204,14 +204,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Export:
-    """Write the episodes that a run has collected as a Minari dataset."""
+    """Write the episodes of a run as a Minari dataset."""
 
     path: Annotated[Positional[Path], arg(metavar="RUN")]
     """The run folder."""
     minari: Annotated[str, arg(metavar="NAME")]
-    """Of the dataset, such as pcmlp/mountain-car-v0; it goes where Minari keeps them (MINARI_DATASETS_PATH)."""
+    """The name of the dataset, such as pcmlp/mountain-car-v0; it goes to Minari's folder (MINARI_DATASETS_PATH)."""
     trust_code: FlagCreatePairsOff[bool] = False
-    """Import the files of code that the run names, if it names any."""
+    """Import the files of code that the run uses, if any."""
 
     def run(self, command: str) -> int:
         """Export the episodes."""

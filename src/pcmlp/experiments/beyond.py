@@ -1,5 +1,5 @@
-"""Experiments beyond the paper's figures: what each part of Deep PC-MLP changes, the rivals on tasks of their own, and
-the combination lock."""
+"""Experiments beyond the paper's figures: the effect of each part of Deep PC-MLP, the rivals on tasks that they
+are known to learn, and the combination lock."""
 
 from typing import Any
 
@@ -11,10 +11,10 @@ from pcmlp.experiments.section7 import ACROBOT, CAR, CHEETAH, CLIPPED, MAZE, NO_
 from pcmlp.experiments.tables import Row, machine_columns, return_row, slope, solved_row, steps_to_success
 from pcmlp.tasks import CombinationLock
 
-# controls: ten seeds. The two classic tasks only ask to go far; the maze asks whether it matters where the cover has
-# been. There an imagination without bounds, one that begins only at the world's own starts, one exploring policy that
-# goes on from iteration to iteration, and all three at once show what each of our deviations changes. The controls of
-# the classic tasks draw fifteen episodes per policy, so that thirty thousand steps make ten policies.
+# controls: ten seeds. The two classic tasks are solved by going far; the maze shows whether the cover matters. There,
+# four runs show the effect of our deviations: imagined states without bounds, imagined episodes that begin only at the
+# world's own starts, an exploring policy that continues from iteration to iteration, and all three together. The
+# controls of the classic tasks collect fifteen episodes per policy, so that thirty thousand steps make ten policies.
 
 _MANY = "samples_per_policy=3000"
 _CONTROLS: dict[str, tuple[str, int, tuple[str, ...]]] = {  # run -> method, steps, settings
@@ -46,25 +46,25 @@ CONTROLS = Experiment(
     name="controls",
     title="What each part of Deep PC-MLP changes",
     place="section 7.1; our deviations",
-    shows="Deep PC-MLP on mountain-car, acrobot and a maze behind a detour, and what each of its parts changes there",
+    shows="what each part of Deep PC-MLP changes on mountain-car, acrobot, a maze",
     jobs=control_jobs,
     tables=per_run(solved_row, "controls"),
 )
 
-# own_tasks: each rival on a task that its own paper, or its library, shows it learning, so that losing elsewhere says
-# something. Three seeds.
+# own_tasks: each rival on a task that it learns in its own paper or library. This shows that our implementation works,
+# so that a failure on other tasks is meaningful. Three seeds.
 
 _SMALL_SEARCH = (  # small enough for a CPU
     *("planner.num_plans=100", "planner.elites=10", "planner.iterations=3", "planner.particles=5"),
     *("planner.plan_length=20", "model.sizes=64,64", "model.steps=500", "eval_episodes=2"),
 )
-_MEDIUM_SEARCH = (  # as many plans as mbrl-lib, one particle for each network, two episodes per policy
+_MEDIUM_SEARCH = (  # as many plans as in mbrl-lib, one particle for each network, two episodes per policy
     *("samples_per_policy=2000", "planner.num_plans=350", "planner.elites=35", "planner.particles=5"),
     "eval_episodes=1",
 )
-# a search that only clips to the bounds, with short fits and networks that are too sure of what they have not seen
+# a search that only clips to the bounds, with short fits and networks that are too confident about unseen states
 _CLIPPED = ("model.steps=1000", "model.decay=1e-4", *CLIPPED)
-_PLAIN = ("planner.normed=false", "bounded=false")  # critics and imagined states as in the paper of MBPO
+_PLAIN = ("planner.normed=false", "bounded=false")  # critics and imagined states as in MBPO's paper
 _PENDULUM, _HOPPER = "gym:InvertedPendulum-v5", "hopper-et"
 
 
@@ -85,10 +85,10 @@ def rival_jobs() -> list[Job]:
         job(_PENDULUM, "mbpo", 10_000, _PLAIN, label="mbpo-plain-critics"),
         job(_HOPPER, "mbpo", 60_000, ("eval_episodes=5",)),
         job(_HOPPER, "mbpo", 60_000, ("eval_episodes=5", *_PLAIN), label="mbpo-plain-critics"),
-        job(CHEETAH, "pets", 20_000, (*_MEDIUM_SEARCH, "model.steps=6000")),  # the preset's, for each episode
+        job(CHEETAH, "pets", 20_000, (*_MEDIUM_SEARCH, "model.steps=6000")),  # per episode as in the preset
         job(CHEETAH, "pets", 20_000, (*_MEDIUM_SEARCH, *_CLIPPED), label="pets-clipped"),
         job(CHEETAH, "slbo", 40_000),
-        # its preset has one episode per policy: solved within three
+        # the preset has one episode per policy; the task is solved within three
         job(CAR, "rnd", 600, ("eval_episodes=20",), label="rnd-one-episode"),
     ]
 
@@ -107,7 +107,7 @@ OWN_TASKS = Experiment(
 )
 
 # combination_lock (section 5, polynomial sample complexity): uniform play opens a lock of H digits with probability
-# A^-H. The controls get the whole budget, fifty episodes per policy, so that it makes two hundred policies.
+# A^-H. The controls get the whole budget, with fifty episodes per policy, which makes two hundred policies.
 
 _LOCK, _LINEAR = "combination-lock", "pcmlp-linear"
 _HORIZONS, _ACTIONS = (5, 10, 20, 40), 5
@@ -152,7 +152,7 @@ def _growth_row(horizon: int, summary: dict[str, Any]) -> Row:
 
 
 def lock_tables(done: Done) -> Tables:
-    """Yield who opens the lock, and how the steps grow: the slope of their logarithms is the polynomial's degree."""
+    """Yield the table of solved locks, and the growth of the steps: the slope of their logarithms is the degree."""
     found = done.jobs_of(_LOCK)
     labels = [label for label in (_LINEAR, *_LOCK_CONTROLS) if label in found]
     yield "who_opens_it", [solved_row(found[label], done.summary(found[label])) for label in labels]
@@ -165,7 +165,7 @@ COMBINATION_LOCK = Experiment(
     name="combination_lock",
     title="The combination lock",
     place="section 5, polynomial sample complexity",
-    shows="who opens a lock of 20 digits, and how the steps grow with its length",
+    shows="who opens a lock of 20 digits; steps by number of digits",
     jobs=lock_jobs,
     tables=lock_tables,
 )

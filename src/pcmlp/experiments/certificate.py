@@ -26,7 +26,7 @@ from pcmlp.types import MDP
 
 NAME = "certificate"
 SEEDS = tuple(range(100))
-_ROUNDING = 1e-5  # relative error of a promise in 32-bit numbers
+_ROUNDING = 1e-5  # relative rounding error of a promise in 32 bits
 
 # The lock of 5 digits opens within 20 policies. The regulator has half the plans of its preset and a fifth of the
 # episodes of an evaluation, so that a hundred runs of it take minutes.
@@ -47,8 +47,8 @@ def jobs() -> list[Job]:
 def job(task: str, label: str) -> Job:
     """Return one run.
 
-    theorem: the theorem's c and its ridge of 1. proved: the least c that is proved for the run, at the preset's ridge.
-    preset: the defaults of a run.
+    The label `theorem` has the theorem's c and ridge 1; `proved` has the least c that is proved for the run, with the
+    preset's ridge; `preset` has the defaults.
     """
     algo, steps, small = SMALL[task]
     own = {"preset": (), "no-bonus": ("bonus_scale=0",), "covariance-off": ("covariance=off",)}
@@ -77,7 +77,7 @@ class Gap(NamedTuple):
 
     @property
     def below(self) -> np.ndarray:
-        """Where the certificate is not a bound, because the promise is less than the optimum."""
+        """Whether the certificate is not a bound, because the promise is less than the optimum."""
         return self.certificate < self.true - _ROUNDING * np.maximum(1.0, np.abs(self.promised))
 
 
@@ -167,7 +167,7 @@ CERTIFICATE = Experiment(
     name=NAME,
     title="The certificate",
     place="appendix A.3, optimism",
-    shows="how often the certificate is below the true gap, and how loose it is, where there are theorems",
+    shows="how often the certificate is below the true gap, and how loose it is",
     jobs=jobs,
     tables=tables,
 )

@@ -1,8 +1,8 @@
 """Compare values of numeric settings, several seeds each, side by side in one compiled program.
 
-A GPU runs thirty lanes of Deep PC-MLP in little more time than one, whether they differ by their seed or by a number.
-So values of a setting are compared as seeds are: by `vmap`. This is for finding settings, on seeds 100 and up; nothing
-is saved except a table of returns.
+A GPU runs thirty lanes of Deep PC-MLP in little more time than one, whether they differ in the seed or in a number.
+So the values of a setting are vmapped, as seeds are. Use this to tune settings, on seeds 100 and up; only a table of
+returns is saved.
 
     python -m pcmlp.experiments.controlled half-cheetah --steps 60000 --vary bonus_scale=0,0.01 planner.entropy=-0.5,-1
 """
@@ -22,19 +22,19 @@ from jaxtyping import Array, PyTree
 
 from pcmlp.algorithms.deep import Deep, DeepLearner, improve, start
 from pcmlp.algorithms.stages import COLLECT, stage_keys
+from pcmlp.errors import ConfigError
 from pcmlp.experiments.tables import write_table
 from pcmlp.replay import Transitions
 from pcmlp.runs.cache import prepare
 from pcmlp.runs.config import build, resolve
 from pcmlp.runs.coverage import Entered
 from pcmlp.runs.evaluate import evaluation_keys
-from pcmlp.settings import ConfigError
 from pcmlp.trees import as_inputs
 from pcmlp.types import MDP
 
 _SEEDS = (100, 101, 102, 103)
 _PROGRAM = "--vary: only numbers can vary in one program; give other settings by --set, in a run of their own"
-_SHOWN = ("model_error", "value_loss", "bonus_mean")  # columns beside the return
+_SHOWN = ("model_error", "value_loss", "bonus_mean")  # columns to show in addition to the return
 
 
 def parse_lanes(varied: Sequence[str]) -> list[tuple[str, ...]]:
@@ -120,7 +120,7 @@ def main() -> None:
     options.add_argument("--seeds", nargs="+", type=int, default=_SEEDS)
     options.add_argument("--steps", type=int)
     options.add_argument("--every", type=int, default=5, help="iterations between evaluations")
-    options.add_argument("--episodes", type=int, default=3, help="of an evaluation")
+    options.add_argument("--episodes", type=int, default=3, help="episodes of an evaluation")
     options.add_argument("--out", type=Path, help="a CSV file for the table")
     given = options.parse_args()
     prepare()

@@ -1,6 +1,6 @@
 """`make demo`: Deep PC-MLP on mountain-car with its bonus and without, in one page.
 
-Only the flag on the hill pays, and a car that does not explore never learns that the flag is there.
+Only the flag on the hill is rewarded, and a car that does not explore never finds the flag.
 """
 
 import argparse
@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from pcmlp.errors import ConfigError
 from pcmlp.report.curves import plot_comparison
 from pcmlp.report.figures import draw
 from pcmlp.report.page import report
@@ -20,7 +21,6 @@ from pcmlp.report.words import final_return, headline, median_steps
 from pcmlp.runs.cache import prepare
 from pcmlp.runs.config import resolve
 from pcmlp.runs.train import train
-from pcmlp.settings import ConfigError
 
 TASK, ALGO = "mountain-car", "pcmlp"
 SEEDS = (0, 1)
@@ -30,7 +30,7 @@ RUNS = {WITH: (), WITHOUT: ("bonus_scale=0",)}  # folder -> settings
 
 
 def run_all(out: Path, steps: int, console: Console) -> dict[str, Run]:
-    """Make both runs, in the place of those of an earlier demo, and return them by folder."""
+    """Make both runs, replacing those of an earlier demo, and return them by folder."""
     runs = {}
     for name, settings in RUNS.items():
         config = resolve(TASK, ALGO, SEEDS, steps, settings)
@@ -56,7 +56,7 @@ def make_table(runs: dict[str, Run]) -> Table:
 
 
 def verdict(solved: dict[str, int]) -> str:
-    """Return what the bonus did, given how many seeds each run solved."""
+    """Return a sentence about the effect of the bonus, given how many seeds each run solved."""
     if solved[WITH] > solved[WITHOUT]:
         only = "Only" if solved[WITHOUT] == 0 else "More often"
         return f"{only} the bonus for what the policy cover has not seen leads the car out of the valley."

@@ -1,7 +1,7 @@
 """An experiment: a figure or table of the paper, the runs it needs, and the tables that are made of them.
 
-`pcmlp paper NAME` conducts one. What is finished is kept and not repeated; a table has a row for every run that is
-finished by then.
+`pcmlp paper NAME` conducts one. Finished runs are kept and not repeated; a table has a row for every finished
+run.
 """
 
 import os
@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pcmlp.errors import ConfigError
 from pcmlp.experiments.job import Job, check_result, check_run, is_finished, run_local
 from pcmlp.experiments.scales import FULL, Scale
 from pcmlp.experiments.tables import Row, Rows, write_table
 from pcmlp.runs.cache import compiling_anew
 from pcmlp.runs.durable import write_json
 from pcmlp.runs.folder import read_summary, read_table
-from pcmlp.settings import ConfigError
 
 
 @dataclass(frozen=True)
@@ -52,19 +52,19 @@ Tables = Iterator[tuple[str, Rows]]  # name of the file without .csv, and its ro
 
 @dataclass(frozen=True)
 class Experiment:
-    """All that the library knows about one experiment."""
+    """An experiment: its description, its runs and its tables."""
 
-    name: str  # on the command line, and of its folder in the results
+    name: str  # name on the command line, and of its folder in the results
     title: str
-    place: str  # in the paper
+    place: str  # its place in the paper
     shows: str
-    jobs: Callable[[], Sequence[Job]]  # at full scale; a job of another experiment is run there, and once
+    jobs: Callable[[], Sequence[Job]]  # at full scale; a job of another experiment runs only in that one
     tables: Callable[[Done], Tables]
     measured: Mapping[str, Callable[[Scale], Rows]] = field(default_factory=dict)  # tables that need no run: made once
-    alone: bool = False  # whether seconds are measured: then it runs in this process, whatever the engine
+    alone: bool = False  # if time is measured, it runs in this process, whatever the engine
 
     def jobs_at(self, scale: Scale, only: Sequence[str] = (), seeds: Sequence[int] | None = None) -> list[Job]:
-        """Return the jobs that are asked for by name, or all that the scale does not leave out."""
+        """Return the jobs that are given by name, or all jobs of the scale."""
         asked = [job for job in self.jobs() if (job.name in only if only else scale.has(job))]
         scaled = [scale.apply(job) for job in asked]
         return scaled if seeds is None else [replace(job, seeds=tuple(seeds)) for job in scaled]
@@ -117,7 +117,7 @@ def conduct(
     for name, measure in experiment.measured.items():
         if whole and not is_kept(folder / f"{name}.csv"):
             write_table(folder / f"{name}.csv", measure(scale))
-    candidates = {job.where: job for job in [*map(scale.apply, experiment.jobs()), *jobs]}  # those just run come last
+    candidates = {job.where: job for job in [*map(scale.apply, experiment.jobs()), *jobs]}  # new jobs override
     finished = [job for job in candidates.values() if is_finished(job.config(), results / job.where)]
     for name, rows in experiment.tables(Done(tuple(finished), scale, runs, results)):
         if rows:
@@ -125,7 +125,7 @@ def conduct(
 
 
 def _time(job: Job, runs: Path, results: Path) -> None:
-    """Run a job from its beginning and compile everything anew, so that its times can be compared."""
+    """Run a job from the beginning and compile everything again, so that its times can be compared."""
     if not is_finished(job.config(), results / job.where) and not is_finished(job.config(), runs / job.where):
         shutil.rmtree(runs / job.where, ignore_errors=True)
     with compiling_anew():
@@ -133,7 +133,7 @@ def _time(job: Job, runs: Path, results: Path) -> None:
 
 
 def describe(experiment: Experiment, scale: Scale, folder: Path, order: int = 0) -> None:
-    """Write `experiment.json`, from which the page knows an experiment."""
+    """Write `experiment.json`, from which the page reads the description of an experiment."""
     record = {
         "title": experiment.title,
         "place": experiment.place,
@@ -148,5 +148,5 @@ def describe(experiment: Experiment, scale: Scale, folder: Path, order: int = 0)
 
 
 def is_kept(table: Path) -> bool:
-    """Return whether a table exists; one that is damaged raises."""
+    """Return whether a table exists; raise if it is damaged."""
     return table.exists() and bool(read_table(table))

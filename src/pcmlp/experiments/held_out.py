@@ -1,11 +1,11 @@
-"""Explore without a reward, then reach places that no policy was ever paid for, by planning (paper: section 7.3).
+"""Exploring without a reward, then planning to reach places that were never rewarded (paper: section 7.3).
 
-paper: figure 1, the ant's maze covered without a reward for it / here: that, and the point's maze, and afterwards ten
-places. Each is planned for in the learned model without a new sample and then tried in the real maze. The ant's far end
-is also planned for with a reward for every metre of the way: ahead, and by a search at every step; the policy that
-guides the search is tried alone as well. Controls: a bonus that does not know the cover, no bonus, and random play,
-which has no model. On mountain-car and acrobot the one held-out reward is the task's own; there, episodes of
-exploring do not end at the goal, so that nothing distinguishes it from other places.
+paper: figure 1, coverage of the ant's maze without a reward for it / here: the same, also for the point's maze, and
+afterwards ten places. Each place is planned for in the learned model without a new sample, then tried in the real maze.
+The far end of the ant's maze is also planned for with a reward for every metre of the way: ahead, and by a search at
+every step; the policy that guides the search is also tried alone. Controls: a bonus that does not depend on the cover,
+no bonus, and random play, which has no model. On mountain-car and acrobot the one held-out reward is the task's own;
+there, exploring episodes do not end at the goal, so that nothing distinguishes it from other places.
 """
 
 from collections.abc import Sequence
@@ -36,10 +36,10 @@ NAME = "held_out"
 
 
 class Places(NamedTuple):
-    """The places that are held out of a maze."""
+    """The places of a maze that are not rewarded while exploring."""
 
-    radius: float  # how close counts as there
-    episodes: int  # that each place is tried in
+    radius: float  # distance at which a place counts as reached
+    episodes: int  # number of episodes in which each place is tried
     middles: dict[str, tuple[float, float]]
     by_the_way: bool = False  # whether a far place is also planned for with a reward for every metre of the way
 
@@ -65,10 +65,10 @@ PLACES = {
     ),
     "ant-umaze": Places(2.0, 20, {"far end": (0.0, 16.0)}, by_the_way=True),
 }
-THERE, WAY = "there", "the way"  # what pays: being there, or every metre nearer
-# who acts: a policy that was planned ahead, a search at every step, or the policy that guides this search, alone
+THERE, WAY = "there", "the way"  # the reward is for being there, or for every metre nearer
+# The acting policy: one that was planned ahead, a search at every step, or the policy that guides the search, alone.
 AHEAD, SEARCH, GUIDE = "ahead", "search", "guide"
-_FINER = 4  # squares along the side of one square of the map, for the length of a way
+_FINER = 4  # each square of the map is divided into 4 x 4 to compute the length of a way
 THE_TASK = "the task's own"
 _STEPS = {"point-umaze": 20_000, "mountain-car": 3_000, "acrobot": 3_000, "ant-umaze": 200_000}
 
@@ -110,8 +110,8 @@ class There(eqx.Module):
 
 
 class Nearer(eqx.Module):
-    """A reward: how much shorter the way over free ground becomes. A step that is longer than any real one pays
-    nothing, because it may have been imagined through a wall."""
+    """A reward for how much shorter the way over free ground becomes. A step that is longer than any real step pays
+    nothing, because an imagined step may go through a wall."""
 
     ground: Map
     ways: Float[Array, "rows columns"]
@@ -129,8 +129,8 @@ class Nearer(eqx.Module):
 
 
 class Stopped(eqx.Module):
-    """A predicate: whether a step ends at the place or in a wall, where no real step ends. Nothing that is imagined
-    after it counts."""
+    """A predicate: whether a step ends at the place, or in a wall, where no real step ends. It ends
+    imagined episodes."""
 
     there: There
     ground: Map
@@ -144,7 +144,7 @@ class Stopped(eqx.Module):
 
 
 class Trial(NamedTuple):
-    """One way to get to one place."""
+    """One way to plan for one place."""
 
     place: str
     paid: str = THERE
@@ -152,7 +152,7 @@ class Trial(NamedTuple):
 
 
 def trials(name: str) -> list[Trial]:
-    """Return what is tried in a task."""
+    """Return the trials of a task."""
     if name not in PLACES:
         return [Trial(THE_TASK)]
     places = PLACES[name]
@@ -176,8 +176,8 @@ def choose_objective(problem: Problem, name: str, trial: Trial) -> Functions:
 
 
 def try_places(learned: LearnedRun, task: str, scale: Scale, done: Rows) -> Rows:
-    """Return a row for each trial and seed: the imagined return, and what the real world gave. Returns are in units of
-    what pays: 1 for being there, or metres."""
+    """Return a row for each trial and seed: the imagined and the real return. Returns are in units of the reward: 1
+    for being there, or metres."""
     episodes = scale.size("trials", PLACES[task].episodes if task in PLACES else 100)
     attempts = scale.size("plan_attempts", Ahead.attempts)
     ahead = Ahead(attempts, scale.size("plan_rounds", Ahead().rounds_for(learned.algorithm)))
@@ -207,7 +207,7 @@ def tables(done: Done) -> Tables:
 
 
 def places_of(job: Job, done: Done) -> Rows:
-    """Return the trials of a run, which are kept beside it. Missing ones are made where the run still has its model."""
+    """Return the trials of a run, which are kept beside it. Missing trials are made if the run still has its model."""
     table, run = done.result(job) / "places.csv", done.run(job)
     rows: Rows = [dict(row) for row in read_table(table)] if table.exists() else []
     complete = set(map(read_trial, rows)).issuperset(trials(job.task)[: done.scale.size("places", 10)])
@@ -256,7 +256,7 @@ HELD_OUT = Experiment(
     name=NAME,
     title="No reward: exploring first, planning later",
     place="section 7.3, figures 1 and 3",
-    shows="mazes and classic tasks explored with no reward, then places reached that nobody was paid for",
+    shows="tasks explored without a reward, then goals that were never paid",
     jobs=jobs,
     tables=tables,
 )

@@ -1,7 +1,7 @@
-"""A run that an experiment asks for, and the files that are kept of it.
+"""A run of an experiment, and the files of it that are kept.
 
 The run goes to `RUNS/EXPERIMENT/TASK/LABEL`, like any other run. Its configuration, metrics and summary are copied to
-`RESULTS/EXPERIMENT/TASK/LABEL`, the summary last: where there is a summary, the result is complete. A run that is
+`RESULTS/EXPERIMENT/TASK/LABEL`, the summary last: if there is a summary, the result is complete. A run that is
 finished in either place is not run again, one that was cut off is resumed, and one with other settings is not touched.
 """
 
@@ -13,21 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pcmlp.errors import ConfigError
 from pcmlp.runs.config import RunConfig, resolve, to_json
 from pcmlp.runs.durable import read_json, room_for, write_durably
 from pcmlp.runs.resume import ENDED, check_same, differences
 from pcmlp.runs.train import train
-from pcmlp.settings import ConfigError
 
 KEPT = ("config.json", "metrics.csv", "summary.json")  # in the order in which they are written
 SEEDS = tuple(range(10))
 PAPER_SEEDS = (1234, 2314, 2345, 1235)
-_SHOWN = 4  # settings that differ and are named
+_SHOWN = 4  # most settings that a message names
 
 
 @dataclass(frozen=True)
 class Job:
-    """One method on one task, all seeds. Plain values only, so that it can be sent to another machine."""
+    """A run of one method on one task, all seeds. Its values are plain, so that it can be sent to a machine."""
 
     experiment: str
     task: str
@@ -45,7 +45,7 @@ class Job:
     @property
     def where(self) -> Path:
         """The path of the run below the folder of all runs, and below that of all results."""
-        return Path(self.experiment) / self.task.replace(":", "-") / self.label  # some file systems allow no colon
+        return Path(self.experiment) / self.task.replace(":", "-") / self.label  # some file systems do not allow colons
 
     def config(self) -> RunConfig:
         """Return the checked configuration of the run."""
@@ -59,8 +59,8 @@ class Job:
         return shlex.join([*words, *(("--set", *self.settings) if self.settings else ())])
 
 
-# Runs each job, or finds it finished, and returns once the results of all are kept. It raises KeyboardInterrupt if it
-# is asked to stop, and ConfigError or RunStopped if something is wrong with a job; finished results stay.
+# A function that runs each job that is not finished, and returns when all results are kept. It raises KeyboardInterrupt
+# if it is asked to stop, and ConfigError or RunStopped if a job fails; finished results stay.
 Engine = Callable[[Sequence[Job], Path, Path], None]  # jobs, runs, results
 
 
@@ -71,7 +71,7 @@ def run_local(jobs: Sequence[Job], runs: Path, results: Path) -> None:
 
 
 def run_job(job: Job, runs: Path, results: Path) -> Path:
-    """Run a job unless it is finished, keep its result, and return the folder that has it."""
+    """Run a job unless it is finished, keep its result, and return its folder."""
     config = job.config()
     run, result = runs / job.where, results / job.where
     if is_finished(config, result):
@@ -80,14 +80,14 @@ def run_job(job: Job, runs: Path, results: Path) -> Path:
     if not is_finished(config, run):
         print(f"\n{job.where}: {job.command}", flush=True)
         summary = train(config, run, command=job.command, resume=True)
-        if summary["status"] not in ENDED:  # asked to stop: nothing is kept, and no other run begins
+        if summary["status"] not in ENDED:  # asked to stop: nothing is kept, and no other run starts
             raise KeyboardInterrupt
     keep(run, result)
     return run
 
 
 def keep(run: Path, result: Path) -> None:
-    """Copy the kept files of a run. An old summary is removed first: it must not stand beside new metrics."""
+    """Copy the kept files of a run. An old summary is removed first, so that it is never beside new metrics."""
     result.mkdir(parents=True, exist_ok=True)
     (result / "summary.json").unlink(missing_ok=True)
     for name in KEPT:
@@ -125,14 +125,14 @@ def check_result(config: RunConfig, result: Path) -> None:
 
 
 def is_finished(config: RunConfig, folder: Path) -> bool:
-    """Return whether exactly this configuration was run to its end in the folder."""
+    """Return whether the folder holds a finished run of exactly this configuration."""
     if not ((folder / "summary.json").exists() and (folder / "config.json").exists()):
         return False
     return not _changed(config, folder) and _read(folder / "summary.json").get("status") in ENDED
 
 
 def _changed(config: RunConfig, folder: Path) -> str:
-    """Return how the folder's configuration differs from this one, in words; empty if it does not."""
+    """Return a description of how the folder's configuration differs; empty if it does not."""
     old = _read(folder / "config.json")
     if not isinstance(old.get("task"), dict):
         return "its config.json is not that of a run"

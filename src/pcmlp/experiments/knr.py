@@ -1,4 +1,4 @@
-"""Kernelized nonlinear regulators: PC-MLP against what planning in the true dynamics gets, and the SGD lemma.
+"""Kernelized nonlinear regulators: PC-MLP against planning in the true dynamics, and the SGD lemma.
 
 paper: section 5 and appendix A.1: E_{d_cover} |(W_n - W*) phi|^2 <= 3 (F^2 + F B) ln(2 / delta) / sqrt(M).
 """
@@ -53,7 +53,7 @@ def jobs() -> list[Job]:
 def optimum(scale: Scale) -> Rows:
     """Measure planning in the true dynamics: with the runs' own planner, and with four times its particles.
 
-    Neither is the optimum over all policies, which nobody knows; the better of them is the best planner tried.
+    Neither is the optimum over all policies, which is unknown; the better one is the reference.
     """
     return [optimum_row(scale.apply(job), scale) for job in jobs() if job.label == "exact" and scale.has(job)]
 
@@ -109,8 +109,8 @@ def regulator_row(job: Job, summary: dict[str, Any], own: float, stronger: float
 def sgd_lemma(scale: Scale) -> Rows:
     """Return the error of averaged SGD on M fresh draws from a cover, beside the lemma's bound.
 
-    F is outside the range in which the lemma holds with the printed step, so the corrected one is measured beside it.
-    From 4,000,000 samples on the bound is less than the error of W = 0, so that it says something.
+    F is outside the range in which the lemma holds with the printed step size, so the corrected one is also measured.
+    From 4,000,000 samples on, the bound is less than the error of W = 0, so that it is informative.
     """
     runs = scale.size("lemma_runs", 50)
     pool = cover_pool(scale)
@@ -138,8 +138,8 @@ def sgd_errors(method: str, samples: int, runs: int, pool: Transitions) -> dict[
     target = jax.vmap(truth.mean)(pool.state, pool.action)
 
     def error(key):
-        """Return the error of one fit. Its rows come from the pool, not from the world: they are as independent, and
-        the planner runs once."""
+        """Return the error of one fit. Its rows come from the pool, not from the world: they are also independent, and
+        the planner runs only once."""
         pick_key, noise_key, fit_key = jr.split(key, 3)
         rows = jr.randint(pick_key, (samples,), 0, phi.shape[0])
         noise = model.sigma * jr.normal(noise_key, (samples, target.shape[1]))

@@ -92,7 +92,7 @@ def likelihood_error(scale: Scale) -> Rows:
                 "samples": samples,
                 "mean_error": errors.mean(),
                 "largest_error": errors.max(),
-                "bound": bound,  # as printed; docs/theory.md: its constant is proved for four times less, the TV
+                "bound": bound,  # as printed; docs/theory.md proves its constant for a quarter of the error, the TV
                 "share_under_bound": float(np.mean(errors <= bound)),
                 "proved_bound": 4 * bound,
                 "found_the_truth": float(np.mean(errors == 0)),
@@ -115,7 +115,7 @@ def grow_cover(algo: PCMLP, world: World, size: int) -> Cover:
 
 def tables(done: Done) -> Tables:
     """Yield the exact value of each seed's best policy of the cover beside the exact optimum. This needs the saved
-    policies: where only the kept files are left of a run, the table stays as it is."""
+    policies: if a run has only its kept files, the table stays unchanged."""
     folders = {job: folder for job in done.jobs if (folder := done.run(job))}
     if len(folders) < len(done.jobs):
         return
@@ -151,7 +151,7 @@ LOW_RANK = Experiment(
     name=NAME,
     title="A linear MDP",
     place="section 5, appendix A.1",
-    shows="the error of maximum likelihood against its lemma, and the exact value of the best policy",
+    shows="the error of maximum likelihood against its lemma; the best policy's value",
     jobs=jobs,
     tables=tables,
     measured={"likelihood_error": likelihood_error},

@@ -1,12 +1,13 @@
 """`pcmlp paper`: conduct experiments, from their runs to the page.
 
-`EXPERIMENTS` has every figure and table of the paper in its order, then the theorems at work, then what the paper
-leaves open.
+`EXPERIMENTS` has every figure and table of the paper in order, then the theorems in practice, then questions that the
+paper leaves open.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from pcmlp.errors import ConfigError
 from pcmlp.experiments import beyond, certificate, held_out, knr, low_rank, section7, wall_clock
 from pcmlp.experiments.experiment import Experiment, check, conduct
 from pcmlp.experiments.job import Engine, Job, run_local
@@ -14,7 +15,6 @@ from pcmlp.experiments.scales import SCALES
 from pcmlp.parts import find_known
 from pcmlp.report.page import report
 from pcmlp.report.reading import read_runs
-from pcmlp.settings import ConfigError
 
 EXPERIMENTS: dict[str, Experiment] = {
     made.name: made
@@ -49,8 +49,8 @@ def paper(
     only: Sequence[str] = (),
     seeds: Sequence[int] | None = None,
 ) -> Path:
-    """Conduct experiments and return the page. Everything is checked before anything is run; what is finished is not
-    run again."""
+    """Conduct experiments and return the page. Everything is checked before anything is run; finished runs are not
+    repeated."""
     if not names:
         raise ConfigError(f"paper: no experiment was given; give {ALL}, or some of {', '.join(EXPERIMENTS)}")
     for name in names:
@@ -64,11 +64,11 @@ def paper(
     jobs = {experiment.name: experiment.jobs_at(size, only, seeds) for experiment in chosen}
     run = find_engine(engine, address)
     check([job for asked in jobs.values() for job in asked], runs, results)
-    if any(results.rglob("metrics.csv")):  # raises now, not after hours of work, if the page cannot show a result
+    if any(results.rglob("metrics.csv")):  # raises now, not after hours of work, if a result cannot be read
         read_runs([results])
     for experiment in chosen:
         print_share(experiment.name, experiment.jobs(), jobs[experiment.name], bool(only))
-    if run is not run_local:  # all at once, so that every machine has work; jobs that are timed stay here
+    if run is not run_local:  # all jobs at once, so that every machine has work; timed jobs run here
         shared = {job.where: job for experiment in chosen if not experiment.alone for job in jobs[experiment.name]}
         run(list(shared.values()), runs, results)
     for experiment in chosen:
@@ -79,11 +79,11 @@ def paper(
 
 
 def find_engine(name: str, address: str | None) -> Engine:
-    """Return what runs the jobs, or raise if it is unknown or not installed."""
+    """Return the engine that runs the jobs, or raise if it is unknown or not installed."""
     find_known("engine", name, ENGINES, "one of " + ", ".join(ENGINES))
     if name == "local":
         if address is not None:
-            raise ConfigError(f"--address {address}: of a Ray cluster; give --engine ray as well, or leave it out")
+            raise ConfigError(f"--address {address}: only for Ray; give --engine ray as well, or leave it out")
         return run_local
     try:
         from pcmlp.experiments import ray_engine
@@ -93,7 +93,7 @@ def find_engine(name: str, address: str | None) -> Engine:
 
 
 def print_share(name: str, every: Sequence[Job], asked: Sequence[Job], only: bool) -> None:
-    """Print how many runs of an experiment are made, and which the scale leaves out."""
+    """Print how many runs of an experiment are made, and which runs the scale leaves out."""
     left = [] if only else sorted({job.name for job in every} - {job.name for job in asked})
     without = f"; this scale leaves out {', '.join(left)}" if left else ""
     print(f"{name}: {len(asked)} of {len(every)} runs{without}", flush=True)

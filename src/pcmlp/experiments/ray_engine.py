@@ -1,7 +1,7 @@
 """Run the jobs of an experiment on the machines of a Ray cluster, one task for each job.
 
-A task is a process of its own that calls `run_job`, so its result is that of a local run. If its node or process dies,
-the task is started again elsewhere and goes on from its checkpoint. Only storage is shared: `runs` and `results` must
+A task is a separate process that calls `run_job`, so its result is that of a local run. If its node or process dies,
+the task is started again elsewhere and continues from its checkpoint. Only storage is shared: `runs` and `results` must
 be the same folders on every machine, which is checked before anything begins.
 """
 
@@ -21,23 +21,22 @@ from typing import Any
 
 from rich.console import Console
 
+from pcmlp.errors import ConfigError, RunStopped
 from pcmlp.experiments.job import Engine, Job, is_finished
 from pcmlp.experiments.ray_task import Board, Outcome, explain_not_shared, inspect_node, work
 from pcmlp.runs.callbacks import say
 from pcmlp.runs.lock import InUse
 from pcmlp.runs.summary import versions
 from pcmlp.runs.train import stop_when_asked
-from pcmlp.settings import ConfigError
-from pcmlp.types import RunStopped
 
-_CORES = 2  # for a task without a GPU: compiling takes one, the rest of a run more
-_RETRIES = 5  # for a task whose node or process died, or whose run is locked by another process
-# Seconds:
+_CORES = 2  # cores of a task without a GPU: compiling uses one, the rest of a run more
+_RETRIES = 5  # restarts of a task whose node or process died, or whose run is locked by another process
+# Time limits in seconds:
 _START_S = 120  # for a cluster to start on this machine
 _ANSWER_S = 15  # for a cluster to answer
 _NODE_S = 60  # for a node to start a process and read a file
 _LOCK_S = 120.0  # for a dead process to lose its lock; a file server may wait 90 s for a machine that is silent
-_POLL_S = 0.5  # between two looks at the tasks
+_POLL_S = 0.5  # between two checks of the tasks
 _ADD = "ray start --address=… adds one"
 _DEATHS = ("WorkerCrashedError", "NodeDiedError", "LocalRayletDiedError", "OutOfMemoryError")  # Ray's names
 _HEAD = {"node:__internal_head__": 0.001}  # Ray's name for the node that a cluster cannot lose
@@ -53,14 +52,14 @@ _HOST = """if True:
 def connect(address: str | None) -> Engine:
     """Return the engine of the cluster at an address (HOST:PORT, ray://HOST:PORT, auto), or of one that is started on
     this machine."""
-    if address is None:  # Ray's own default where it starts a cluster; processes that connect to it need it too
+    if address is None:  # Ray's default when it starts a cluster; other processes need it too
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     load_ray()
     if address is not None:
         check_answers(address)
 
     def run(jobs: Sequence[Job], runs: Path, results: Path) -> None:
-        asked = {job: job.config() for job in jobs}  # raises if something is wrong with one
+        asked = {job: job.config() for job in jobs}  # raises if a configuration is wrong
         todo = [job for job, config in asked.items() if not is_finished(config, results / job.where)]
         if not todo:
             return
@@ -87,7 +86,7 @@ def load_ray() -> Any:
 
 @contextlib.contextmanager
 def cluster(address: str | None) -> Iterator[Any]:
-    """Connect to a cluster, or to one that runs on this machine meanwhile."""
+    """Connect to a cluster, or start one on this machine for the time being."""
     ray = load_ray()
     with local_cluster() if address is None else contextlib.nullcontext(address) as place:
         ray.init(address=place, log_to_driver=False, logging_level="CRITICAL")
@@ -99,11 +98,11 @@ def cluster(address: str | None) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def local_cluster() -> Iterator[str]:
-    """Start a cluster on this machine and yield its address. Another process hosts it: this one may have used JAX, and
-    must not fork then, as Ray does."""
+    """Start a cluster on this machine and yield its address. Another process hosts it: Ray forks, and this
+    process must not fork if it has used JAX."""
     with subprocess.Popen(
         [sys.executable, "-c", _HOST],
-        stdin=subprocess.PIPE,  # closed when this process ends, however it ends, which ends the cluster
+        stdin=subprocess.PIPE,  # closed when this process ends, in any way; this ends the cluster
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -123,8 +122,8 @@ def local_cluster() -> Iterator[str]:
 
 
 def check_answers(address: str) -> None:
-    """Raise if no cluster answers. Another process tries it: Ray waits for minutes, prints, and then ends its
-    process."""
+    """Raise if no cluster answers. Another process tries to connect: Ray waits for minutes, prints, and then ends
+    the process."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     start = "ray start --head begins a cluster, and without --address one is started here"
     if address != "auto" and not (host and port.isdigit()):
@@ -148,8 +147,8 @@ def check_answers(address: str) -> None:
 
 
 def choose_resources(nodes: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """Return what a task needs: a whole GPU where there is one, because a process takes all of its memory, else some
-    cores. One node must have all of it."""
+    """Return the resources of a task: a whole GPU if there is one, because a process takes all of its memory, else some
+    cores. One node must have all of them."""
     with_gpu = [node for node in nodes if node["Resources"].get("GPU", 0) >= 1]
     cores = int(max((node["Resources"].get("CPU", 0) for node in with_gpu or nodes), default=0))
     if with_gpu:
@@ -160,7 +159,7 @@ def choose_resources(nodes: Sequence[dict[str, Any]]) -> dict[str, int]:
 
 
 def nodes_for(ray: Any, resources: dict[str, int]) -> list[dict[str, Any]]:
-    """Return the living nodes that can take a task, once they are free."""
+    """Return the live nodes that can take a task when they are free."""
     return [node for node in ray.nodes() if node["Alive"] and fits(node, resources)]
 
 
@@ -215,17 +214,17 @@ def explain_failure(error: Exception) -> str:
     """Return why Ray did not complete a task."""
     kind = type(error).__name__
     if kind in _DEATHS:
-        return f"its node or process died every time ({kind}), perhaps for want of memory"
+        return f"its node or process died every time ({kind}), perhaps for lack of memory"
     return f"Ray did not run it ({kind}: {(str(error).strip().splitlines() or ['no reason given'])[0][:300]})"
 
 
 @dataclass
 class Sweep:
-    """The jobs under way, as the process that waits for them sees them."""
+    """The state of all jobs, in the process that waits for them."""
 
     ray: Any
     jobs: Sequence[Job]
-    resources: dict[str, int]  # of a task
+    resources: dict[str, int]  # resources of a task
     console: Console = field(default_factory=Console)
     begun: Counter[int] = field(default_factory=Counter)  # how often each job was started
     ended: Counter[str] = field(default_factory=Counter)  # number of jobs by status
@@ -235,7 +234,7 @@ class Sweep:
         """Run all jobs and wait for them; raise the first error."""
         clock = time.monotonic()
         board = self.ray.remote(num_cpus=0, resources=_HEAD)(Board).remote()
-        # A process for each job: one that is used again would keep the GPU and the memory of its first job.
+        # Each job has its own process: a reused process would keep the GPU and the memory of its first job.
         retried = {"max_retries": _RETRIES, "retry_exceptions": [InUse]}
         task = self.ray.remote(max_calls=1, **retried, **self.resources)(work)
         waiting = {task.remote(i, asdict(job), *arguments, board): i for i, job in enumerate(self.jobs)}
@@ -268,11 +267,11 @@ class Sweep:
             for reference in done:
                 self.end(waiting.pop(reference), reference)
             was, stuck = stuck, bool(waiting) and not nodes_for(self.ray, self.resources)
-            if stuck and not was:  # Ray waits for a node and says nothing
-                say(self.console, f"no node of the cluster can take the runs that are left, which wait; {_ADD}")
+            if stuck and not was:  # Ray waits for a node without a message
+                say(self.console, f"no node of the cluster can take the remaining runs, which wait; {_ADD}")
             if asked() and not cancelled:
                 cancelled = True
-                for reference in waiting:  # a task that runs gets Ctrl-C, one that waits leaves the queue
+                for reference in waiting:  # a running task gets Ctrl-C, a waiting one leaves the queue
                     self.ray.cancel(reference)
 
     def end(self, i: int, reference: Any) -> None:
@@ -285,11 +284,11 @@ class Sweep:
         except self.ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, InUse):
                 outcome = Outcome("a node", "refused", str(error.cause))
-            else:  # a bug of ours, whose trace is needed
+            else:  # a bug in pcmlp: keep its traceback
                 outcome = Outcome("a node", "failed", type(error.cause).__name__)
                 self.errors.insert(0, error)
         except self.ray.exceptions.RayError as error:
-            saved = "what was saved is there, and the same command goes on"
+            saved = "saved results are kept, and the same command continues"
             outcome = Outcome("a node", "failed", f"{where}: {explain_failure(error)}; {saved}")
         self.ended[outcome.status] += 1
         say(self.console, f"{where}: {outcome.status} on {outcome.place}{': ' if outcome.line else ''}{outcome.line}")

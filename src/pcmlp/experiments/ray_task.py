@@ -1,6 +1,6 @@
 """The part of `ray_engine` that runs on a node of a Ray cluster: inspect the node, and run a job in its own process.
 
-Only plain values are passed. Modules that need JAX are imported once a process knows how many threads it has.
+Only plain values are passed. Modules that need JAX are imported after the number of threads is set.
 """
 
 import os
@@ -10,19 +10,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-_SEEN_S = 10.0  # seconds until a file that one machine wrote is seen by another
+_SEEN_S = 10.0  # seconds until a file written by one machine is visible to another
 
 
 class Outcome(NamedTuple):
     """The outcome of a job."""
 
     place: str
-    status: str  # "finished", "stopped", "refused" (bad input) or "failed" (a run that cannot go on)
-    line: str = ""  # what is wrong with the job, if something is
+    status: str  # "finished", "stopped", "refused" (bad input) or "failed" (a run that cannot continue)
+    line: str = ""  # the error message, if there is one
 
 
 class Board:
-    """An actor that collects which jobs have begun, and where."""
+    """An actor that records which jobs have begun, and where."""
 
     def __init__(self) -> None:
         self._begun: list[tuple[int, str]] = []
@@ -72,25 +72,25 @@ def work(
 ) -> Outcome:
     """Run the job (the fields of a `Job`), or resume it where another process was cut off.
 
-    Raise `InUse` if another process has the run: Ray then tries again later, when that may have finished it or died.
+    Raise `InUse` if another process has the run: then Ray tries again later, when the other process may have finished
+    or died.
     """
     import ray
 
-    # As in a local run, so that sums are split in the same way: Ray sets the number of threads to a task's cores.
+    # Ray sets the number of threads to a task's cores. Undo it, so that sums are split as in a local run.
     os.environ.pop("OMP_NUM_THREADS", None)
     os.environ["XLA_FLAGS"] = flags
+    from pcmlp.errors import ConfigError, RunStopped
     from pcmlp.experiments.job import Job, run_job
     from pcmlp.runs.cache import prepare
     from pcmlp.runs.lock import InUse, once_free
-    from pcmlp.settings import ConfigError
-    from pcmlp.types import RunStopped
 
     place = f"{platform.node()} ({ray.get_runtime_context().get_node_id()[:6]})"
     board.begin.remote(number, place)
     prepare()
     asked = Job(**job)
     try:
-        if (missing := not_shared((runs, results), token)) is not None:  # a node that came later
+        if (missing := not_shared((runs, results), token)) is not None:  # a node that joined later
             raise ConfigError(explain_not_shared(platform.node(), missing))
         run = Path(runs) / asked.where
         once_free(run, lambda: run_job(asked, Path(runs), Path(results)), lock_s, lambda: lost_hosts(ray.nodes()))

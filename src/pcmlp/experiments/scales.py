@@ -1,7 +1,7 @@
 """The size of experiments: `full` as reported, `quick` for minutes on two cores, `smoke` to see that everything runs.
 
-A scale changes sizes only: how many seeds and iterations a run has, how large its networks and plans are, which runs
-are left out, and how much is measured where there is no run. The task, the method, the bonus and the control are the
+A scale changes only sizes: how many seeds and iterations a run has, how large its networks and plans are, which runs
+are left out, and the sizes of measurements without runs. The task, the method, the bonus and the control are the
 same at every scale.
 """
 
@@ -27,12 +27,12 @@ class Scale:
     """The sizes of all experiments."""
 
     name: str
-    seeds: int | None = None  # the first ones of a run; None: all
+    seeds: int | None = None  # number of seeds of a run; None: all
     iterations: Mapping[type[Algorithm], int] = field(default_factory=dict)  # most iterations of a run
     settings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by method, and by "planner NAME"
     tiny: bool = False  # whether all settings have their tiny values
     runs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # experiment -> patterns of its runs; all if none
-    most: Mapping[str, int] = field(default_factory=dict)  # sizes of what is measured besides runs
+    most: Mapping[str, int] = field(default_factory=dict)  # sizes of measurements without runs
 
     @property
     def results(self) -> Path:
@@ -45,7 +45,7 @@ class Scale:
         return Path("runs") / ("experiments" if self.name == "full" else f"experiments-{self.name}")
 
     def size(self, what: str, full: int) -> int:
-        """Return the size of something that is measured besides runs."""
+        """Return the size of a measurement without runs."""
         return min(full, self.most.get(what, full))
 
     def has(self, job: Job) -> bool:
@@ -79,7 +79,7 @@ class Scale:
 
 
 def _is_less(given: str | None, value: str) -> bool:
-    """Return whether a given number is below a scale's; False where one is not a number."""
+    """Return whether a given number is below that of a scale; False if one is not a number."""
     try:
         return given is not None and float(given) < float(value)
     except ValueError:
@@ -121,7 +121,7 @@ SMOKE = Scale(
     seeds=2,
     iterations={Deep: 2, ModelFree: 2, PCPG: 2, PCMLP: 3, RandomPlay: 2},
     tiny=True,
-    # Almost all the time goes to compiling: runs that share a program are cheap, and one run stands for each kind.
+    # Compiling takes almost all the time: runs that share a program are cheap, so one run of each kind is made.
     runs={
         "combination_lock": ("*/horizon-5", "*/pcmlp-linear", "*/random", "*/covariance-off"),
         "low_rank": ("*/pcmlp-linear", "*/random", "*/covariance-off"),

@@ -18,7 +18,7 @@ CAR, ACROBOT, MAZE, WALKER, CHEETAH = "mountain-car", "acrobot", "point-umaze", 
 NO_BONUS, NO_COVER = "bonus_scale=0", "covariance=off"  # the two controls
 
 # sparse (section 7.1, figure 2)
-# paper: SLBO, MBPO and PETS-GT / here: all rivals, each with its own preset except for what makes 30,000 steps take
+# paper: SLBO, MBPO and PETS-GT / here: all rivals, each with its own preset, with changes so that 30,000 steps take
 # minutes: five episodes per policy or more, with about as many rounds or updates per sample as in its preset, and
 # smaller plans for methods that plan at every step.
 
@@ -38,7 +38,7 @@ _SPARSE_RUNS: dict[str, tuple[str, tuple[str, ...]]] = {  # label -> method, set
     "rnd": ("rnd", (_FIVE, "rounds=4")),
     "slbo": ("slbo", (_FIVE, "rounds=5")),
     "mbpo": ("mbpo", (_FIVE, "rounds=5")),
-    "mbpo-one-episode": ("mbpo", ()),  # its preset: its entropy is not yet trained away before the next episode
+    "mbpo-one-episode": ("mbpo", ()),  # the preset, in which the policy keeps some entropy until the next episode
     "pets": ("pets", _SMALL_SEARCH),
     "pets-clipped": ("pets", (*_SMALL_SEARCH, *CLIPPED)),
     "lc3": ("lc3", ("samples_per_policy=3000", _FEW)),
@@ -59,7 +59,7 @@ def sparse_jobs() -> list[Job]:
     """Return the runs of `sparse`."""
     return [
         *(sparse_job(task, label) for label in _SPARSE_RUNS for task in SPARSE_TASKS),
-        # PETS-GT is given the dynamics and learns nothing, so one iteration is enough.
+        # PETS-GT knows the dynamics and learns nothing, so one iteration is enough.
         *(Job("sparse", task, "pets-gt", "pets-gt", 200, (), PAPER_SEEDS) for task in SPARSE_TASKS),
         Job("sparse", "hand-egg", "pcmlp", "pcmlp", 60_000, (), PAPER_SEEDS),
         Job("sparse", "hand-egg", "no-bonus", "pcmlp", 60_000, (NO_BONUS,), PAPER_SEEDS),
@@ -74,13 +74,13 @@ SPARSE = Experiment(
     name="sparse",
     title="Sparse rewards",
     place="section 7.1, figure 2",
-    shows="success and return of all algorithms on mountain-car, acrobot, a maze and the hand, where only a goal pays",
+    shows="success of all algorithms on mountain-car, acrobot, a maze and the hand",
     jobs=sparse_jobs,
     tables=per_run(_sparse_row, "sparse"),
 )
 
 # dense (section 7.2, the dense table and its ranks): one set of hyperparameters for all tasks, 200,000 steps. The
-# pendulum needs only 4,000 and has the same settings for a smaller budget. The tasks that the paper gains most on are
+# pendulum needs only 4,000 and has the same settings for a smaller budget. The tasks on which the paper gains most come
 # first.
 
 DENSE_TASKS = (
@@ -106,14 +106,14 @@ def dense_jobs() -> list[Job]:
         dense_job(CHEETAH, "no-bonus", NO_BONUS),
         dense_job(CHEETAH, "covariance-off", NO_COVER),
         dense_job(CHEETAH, "ensemble", "model.members=5"),
-        # reward and end learned, in environments of which the library knows nothing
+        # reward and end are learned, in environments that the library does not know
         dense_job("gym:InvertedPendulum-v5", steps=8_000, seeds=(0, 1, 2)),
         dense_job("gym:Pusher-v5", "pcmlp", "preset=dense", steps=8_000, seeds=(0, 1, 2)),
     ]
 
 
 def dense_row(job: Job, summary: dict[str, Any]) -> Row:
-    """Return the row of a run, beside what others have published for its task."""
+    """Return the row of a run, with the published return for its task."""
     published = dense_table().get(job.task, {})
     quoted = {
         "paper": published[PAPER].mean if published else "",
@@ -126,15 +126,15 @@ DENSE = Experiment(
     name="dense",
     title="Dense rewards",
     place="section 7.2, the dense table and its ranks",
-    shows="Deep PC-MLP on nine robots and the pendulum, where every step pays, beside what others have published",
+    shows="nine robots and the pendulum, beside published results",
     jobs=dense_jobs,
     tables=per_run(dense_row, "dense"),
 )
 
 # ablation (section 7.4, figure 4)
 # paper: c in {0, 1, 5} on mountain-car, where 5 is needed, and in {0, 0.1, 1} on Walker2D, where 0.1 is best, with a
-# phi of unknown scale / here: phi has norm 1 and our own c is 0.05 and 0.01, so these are run as well. The control has
-# the paper's c and a covariance that stays at its ridge.
+# phi of unknown scale / here: phi has norm 1 and our own c is 0.05 and 0.01, so these values are run as well. The
+# control has the paper's c and a covariance that stays at its ridge.
 
 _ABLATED = {
     CAR: (10_000, _OURS, ("0", "0.05", "1", "5"), "5"),
@@ -172,14 +172,14 @@ ABLATION = Experiment(
     name="ablation",
     title="How large a bonus",
     place="section 7.4, figure 4",
-    shows="mountain-car and Walker2D with bonuses of several sizes, and with one that does not know the cover",
+    shows="several sizes of the bonus, and a bonus that does not know the cover",
     jobs=ablation_jobs,
     tables=per_run(ablation_row, "ablation"),
 )
 
 # vanishing (section 7.5, figure 5)
 # paper: mountain-car / here: acrobot and the maze as well. The runs are those of `sparse`, 30 iterations of 1,000
-# steps, and beside them those whose covariance stays at its ridge, so that their bonus cannot vanish.
+# steps, and runs whose covariance stays at its ridge, so that their bonus cannot vanish.
 
 
 def vanishing_jobs() -> list[Job]:
@@ -222,7 +222,7 @@ VANISHING = Experiment(
     name="vanishing",
     title="The vanishing bonus",
     place="section 7.5, figure 5",
-    shows="the bonus of the visited states falls as the cover grows; where it does not know the cover it stays",
+    shows="the bonus falls as the cover grows, and does not fall without the cover",
     jobs=vanishing_jobs,
     tables=vanishing_tables,
 )

@@ -30,8 +30,8 @@ def write_table(path: Path, rows: Rows) -> None:
 
 
 def solved_row(job: Job, summary: dict[str, Any]) -> Row:
-    """Return the row of a run that has a goal: how many seeds reached it, when, and how they ended. A seed that never
-    reached it counts as slower than any other, so there is no median where half of them did not."""
+    """Return the row of a run that has a goal: how many seeds reached it, when, and their final results. A seed that
+    never reached it counts as slower than any other, so there is no median if half of the seeds did not."""
     seeds = summary["seeds"]
     needed = steps_to_success(summary)
     median, most = np.median(needed), needed.max()
@@ -49,13 +49,13 @@ def solved_row(job: Job, summary: dict[str, Any]) -> Row:
 
 
 def steps_to_success(summary: dict[str, Any]) -> np.ndarray:
-    """Return the steps that each seed needed; infinite where it never succeeded."""
+    """Return the steps that each seed needed; infinite for a seed that never succeeded."""
     steps = [seed["env_steps_to_success"] for seed in summary["seeds"]]
     return np.array([np.inf if needed is None else needed for needed in steps])
 
 
 def return_row(job: Job, summary: dict[str, Any]) -> Row:
-    """Return the row of a run where every step pays: how its seeds ended."""
+    """Return the row of a run in which every step is rewarded: the final results of its seeds."""
     returns = [seed["final_return"] for seed in summary["seeds"]]
     return {
         "task": job.task,

@@ -1,28 +1,28 @@
-"""Seconds that each method takes for 1,000 env steps of mountain-car, one after another on one machine.
+"""The seconds that each method takes for 1,000 env steps of mountain-car, one after another on one machine.
 
 paper: appendix C.2, whole runs of PC-MLP in 148 min 43 s, PETS-GT in 132 min 50 s, MBPO in 153 min 30 s / here: every
-method with the sizes of its preset, the paper's four seeds side by side. The third iteration of three is timed: the
-first plays at random in some methods, and everything is compiled by then. Steps are those of one seed, an evaluation
-has one episode, and nothing that was compiled before is used.
+method with the sizes of its preset, the paper's four seeds in parallel. The third of three iterations is timed,
+because the first is random play in some methods, and everything is compiled by the third. Steps are those of one seed,
+an evaluation has one episode, and the compilation cache is not used.
 """
 
 from typing import Any
 
+from pcmlp.errors import ConfigError
 from pcmlp.experiments.experiment import Done, Experiment, Tables
 from pcmlp.experiments.job import PAPER_SEEDS, Job
 from pcmlp.experiments.tables import Row
 from pcmlp.parts import methods_for
 from pcmlp.runs.folder import read_metrics
-from pcmlp.settings import ConfigError
 from pcmlp.tasks import TASKS
 
 TASK = "mountain-car"
 ITERATIONS = 3
-PAPER_MINUTES = {"pcmlp": 148.7, "pets-gt": 132.8, "mbpo": 153.5}  # of a whole run
+PAPER_MINUTES = {"pcmlp": 148.7, "pets-gt": 132.8, "mbpo": 153.5}  # minutes of a whole run
 
 
 def methods() -> list[str]:
-    """Return the methods that are made for the task."""
+    """Return the methods with a preset for the task."""
     return methods_for(TASK, TASKS[TASK].kind)
 
 

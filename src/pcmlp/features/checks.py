@@ -12,9 +12,10 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
+from pcmlp.errors import ConfigError
 from pcmlp.features.one_hot import OneHotFeatures, TableFeatures
 from pcmlp.replay import Transitions
-from pcmlp.settings import ConfigError, SettingError
+from pcmlp.settings import SettingError
 from pcmlp.spaces import Box, Finite, Space
 from pcmlp.types import MDP, FeatureMap, Features
 

@@ -4,8 +4,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from pcmlp.errors import ConfigError
 from pcmlp.replay import Transitions
-from pcmlp.settings import ConfigError
 from pcmlp.types import MDP, Action, FeatureMap, Features, State
 
 

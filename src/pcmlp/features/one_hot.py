@@ -8,8 +8,8 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float, Int, Key
 
+from pcmlp.errors import ConfigError
 from pcmlp.replay import Transitions
-from pcmlp.settings import ConfigError
 from pcmlp.spaces import Finite
 from pcmlp.types import MDP, FeatureMap
 

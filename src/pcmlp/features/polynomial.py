@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from pcmlp.errors import ConfigError
 from pcmlp.replay import Transitions
-from pcmlp.settings import ConfigError, SettingError, setting
+from pcmlp.settings import SettingError, setting
 from pcmlp.spaces import Box
 from pcmlp.types import MDP, FeatureMap
 

@@ -2,8 +2,8 @@
 
 from jaxtyping import Array, Key
 
+from pcmlp.errors import ConfigError
 from pcmlp.replay import Replay
-from pcmlp.settings import ConfigError
 from pcmlp.types import MDP, FittedModel, Metrics, Model
 
 

@@ -9,8 +9,8 @@ import jax
 import jax.random as jr
 from jaxtyping import Array, Key
 
+from pcmlp.errors import ConfigError
 from pcmlp.replay import Replay
-from pcmlp.settings import ConfigError
 from pcmlp.types import MDP, Action, FittedModel, Metrics, Model, State
 
 
@@ -43,5 +43,5 @@ def check_transition(mdp: MDP) -> None:
     except ConfigError as error:
         raise ConfigError(
             "plans in the true dynamics, but this simulator cannot be set to a given state; "
-            "leave out task.simulator, choose another task, or give --algo pets"
+            "leave out task.simulator, choose another task, or give algo=pets"
         ) from error

@@ -17,8 +17,9 @@ import jax.random as jr
 from jaxtyping import Array, Float, Key
 
 from pcmlp import linalg
+from pcmlp.errors import ConfigError
 from pcmlp.replay import Replay
-from pcmlp.settings import ConfigError, setting
+from pcmlp.settings import setting
 from pcmlp.types import MDP, Features, FittedModel, Metrics, Model
 
 _FAILURE = 0.1  # delta in the state bound B

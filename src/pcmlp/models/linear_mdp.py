@@ -9,10 +9,10 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from pcmlp.errors import ConfigError
 from pcmlp.features.one_hot import TableFeatures
 from pcmlp.models.tabular import count, mean_loss
 from pcmlp.replay import Replay
-from pcmlp.settings import ConfigError
 from pcmlp.types import MDP, FittedModel, Metrics, Model
 
 # A finite value in place of ln 0. A member that gives an observed transition probability 0 loses to any that does not;

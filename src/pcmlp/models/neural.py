@@ -23,10 +23,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from pcmlp.nets import MLP, Normaliser, guarded_sgd
+from pcmlp.nets import MLP, Normaliser, adam_with_decay, guarded_sgd
 from pcmlp.replay import Replay, Transitions
 from pcmlp.settings import setting
 from pcmlp.trees import map_leading, take
@@ -114,15 +113,8 @@ class Neural(Model):
     def _init_one(self, key: Key[Array, ""], mdp: MDP) -> NeuralModel:
         states, actions = (box.size for box in mdp.boxes)
         net = MLP.of(key, (states + actions, *self.sizes, states), "relu")
-        state = self._optimiser().init(eqx.filter(net, eqx.is_array))
+        state = adam_with_decay(self.rate, self.decay, self.clip).init(eqx.filter(net, eqx.is_array))
         return NeuralModel(net, state, Normaliser.identity(states + actions), Normaliser.identity(states))
-
-    def _optimiser(self) -> optax.GradientTransformation:
-        """Return Adam with the decay as part of the gradient, as in papers before AdamW. With AdamW, 1e-5 would have
-        no effect."""
-        return optax.chain(
-            optax.clip_by_global_norm(self.clip), optax.add_decayed_weights(self.decay), optax.adam(self.rate)
-        )
 
     def train(self, key: Key[Array, ""], mdp: MDP, model: FittedModel, replay: Replay) -> tuple[FittedModel, Metrics]:
         """Fit the units to the replay, then take `steps` SGD steps on its windows; metrics are means over members."""
@@ -143,7 +135,7 @@ class Neural(Model):
             return window_loss(eqx.tree_at(lambda m: m.net, began, net), replay.data, *batch)
 
         net, state, (values, errors, sound) = guarded_sgd(
-            loss, self._optimiser(), began.net, began.optimiser, (rows, valid), _ABSURD
+            loss, adam_with_decay(self.rate, self.decay, self.clip), began.net, began.optimiser, (rows, valid), _ABSURD
         )
         trained = NeuralModel(net, state, inputs, change)
         metrics = summarise_errors(errors, valid)

@@ -17,10 +17,10 @@ import jax.random as jr
 import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from pcmlp.nets import MLP, Normaliser, guarded_sgd, tail_mean
+from pcmlp.nets import MLP, Normaliser, adam_with_decay, guarded_sgd, tail_mean
 from pcmlp.replay import Replay, Transitions
 from pcmlp.settings import Part, setting
-from pcmlp.types import MDP, FittedModel, Metrics, Model, unknown
+from pcmlp.types import MDP, FittedModel, Metrics, Model, Unknown
 
 _LIMIT = 10.0  # normalised inputs are clipped to +-10: further out, a ReLU net extrapolates linearly
 
@@ -72,13 +72,8 @@ class OutcomeNet(Part):
         states, actions = (box.size for box in mdp.boxes)
         size, zero = 2 * states + actions, jnp.zeros(())
         net = MLP.of(key, (size, *self.sizes, 2), "relu")
-        state = self._optimiser().init(eqx.filter(net, eqx.is_array))
+        state = adam_with_decay(self.rate, self.decay, self.clip).init(eqx.filter(net, eqx.is_array))
         return Outcome(net, state, Normaliser.identity(size), Normaliser.identity(1), zero, zero)
-
-    def _optimiser(self) -> optax.GradientTransformation:
-        return optax.chain(
-            optax.clip_by_global_norm(self.clip), optax.add_decayed_weights(self.decay), optax.adam(self.rate)
-        )
 
     def train(self, key: Key[Array, ""], outcome: Outcome, replay: Replay) -> tuple[Outcome, Metrics]:
         """Take SGD steps on single rows; keep the old network if an error is not finite."""
@@ -90,7 +85,11 @@ class OutcomeNet(Part):
             return outcome_loss(eqx.tree_at(lambda o: o.net, began, net), batch)
 
         net, state, (_, errors, _) = guarded_sgd(
-            loss, self._optimiser(), began.net, began.optimiser, rows.reshape(self.steps, self.batch)
+            loss,
+            adam_with_decay(self.rate, self.decay, self.clip),
+            began.net,
+            began.optimiser,
+            rows.reshape(self.steps, self.batch),
         )
         trained = eqx.tree_at(lambda o: (o.net, o.optimiser), began, (net, state))
         error, wrong = (tail_mean(x, 10) for x in errors)
@@ -143,8 +142,8 @@ class CompleteModel(FittedModel):
 
     def complete(self, mdp: MDP) -> MDP:
         """Return the MDP with the learned functions in place of the unknown ones."""
-        reward = self.outcome.reward if mdp.reward is unknown else mdp.reward
-        terminal = self.outcome.terminal if mdp.terminal is unknown else mdp.terminal
+        reward = self.outcome.reward if isinstance(mdp.reward, Unknown) else mdp.reward
+        terminal = self.outcome.terminal if isinstance(mdp.terminal, Unknown) else mdp.terminal
         return dataclasses.replace(mdp, reward=reward, terminal=terminal)
 
 

@@ -20,7 +20,7 @@ from pcmlp.nets import MLP, GaussianHead, Normaliser, descend, tail_mean
 from pcmlp.planners.actor_critic import ActorCritic
 from pcmlp.replay import Transitions, pick_any, pick_valid
 from pcmlp.rollout import RolloutState, begin, end_at_gaps, estimate_promise, walk
-from pcmlp.settings import SettingError, setting
+from pcmlp.settings import setting
 from pcmlp.trees import scan
 from pcmlp.types import MDP, Metrics, Planner, Policy
 
@@ -48,12 +48,10 @@ class TRPO(Planner):
     value_batch: int = setting(256, "steps in a batch of the value net", least=1, tiny=20)
     entropy: float = setting(0.0, "weight of the policy's entropy in the objective", least=0, most=1e6)
 
-    def check(self) -> None:
-        """Raise if settings contradict each other."""
-        rows = self.streams * self.length
-        if self.value_batch > rows:
-            remedy = f"more than the {rows} imagined steps of an update (streams x length); give at most {rows}"
-            raise SettingError("value_batch", self.value_batch, remedy)
+    @property
+    def imagined_rows(self) -> int:
+        """The imagined steps of one update."""
+        return self.streams * self.length
 
     def init(self, key: Key[Array, ""], mdp: MDP) -> ActorCritic:
         """Return an untrained policy; states are normalised by their bounds where these are finite."""

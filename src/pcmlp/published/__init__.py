@@ -1,8 +1,8 @@
-"""Numbers that others have published, quoted: the dense tasks after 200,000 env steps.
+"""Published numbers of others: returns on the dense tasks after 200,000 env steps.
 
 `mbbl_200k.csv` has the results table of the benchmark that the paper follows (Wang et al. 2019; model-free algorithms
-there have a million steps) and the paper's own row. They are quoted beside ours, and marked so: other simulators,
-other settings, four seeds of which only mean and standard deviation are known.
+there have a million steps) and the paper's own row. They are quoted beside ours, and marked as quoted: they have
+other simulators and settings, and four seeds, of which only mean and standard deviation are known.
 """
 
 import csv
@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 PAPER = "pc-mlp (paper)"
-# The ten that the paper ranks itself among: those that learn a model, and no others.
+# The ten algorithms that the paper ranks itself among: only those that learn a model.
 MODEL_BASED = ("RS", "MB-MF", "PETS-CEM", "PETS-RS", "ME-TRPO", "GPS", "PILCO", "SVG", "MB-MPO", "SLBO")
 
 # The three cells of the paper's table that are not the benchmark's: task, column, mean, std as the paper prints them.
@@ -20,7 +20,7 @@ DIFFERING = (
     ("reacher", "PETS-CEM", -15.1, 1.7),
     ("swimmer-v0", "SLBO", 46.1, 18.4),
 )
-BUDGET = 200_000  # env steps of each
+BUDGET = 200_000  # env steps of each seed
 PRINTED_RANKS = {PAPER: (2.4, 1.5), "SLBO": (4.0, 5.0), "PETS-CEM": (5.6, 6.0)}  # mean and median, of 11
 
 

@@ -1,1 +1,1 @@
-"""Pictures, tables and the page of run folders: from run files alone, to files that open without a network."""
+"""Pictures, tables and the page about run folders, made only from run files; they open without a network."""

@@ -1,6 +1,6 @@
 """The data that the page's script draws, as JSON: lines of charts, and points of maps.
 
-A line is the mean over all seeds and its band their range. To keep a page small, only some iterations, seeds and points
+A line is the mean over all seeds; its band is their range. To keep a page small, only some iterations, seeds and points
 are included.
 """
 
@@ -17,21 +17,21 @@ from pcmlp.report.sections import Group, Scores
 from pcmlp.report.statistics import profile
 from pcmlp.report.views import entered_shares, view_of, visits_by_policy
 
-POINTS = 200  # of a line
-_SEEDS = 10  # with a line of their own
-_FEW_RUNS = 2  # up to which the lines of seeds can be told apart
-_THRESHOLDS = 101  # of a performance profile
+POINTS = 200  # most points of a line
+_SEEDS = 10  # most seeds with a line of their own
+_FEW_RUNS = 2  # with more runs, the lines of seeds cannot be told apart
+_THRESHOLDS = 101  # number of thresholds of a performance profile
 _MAP_SEEDS = 4
-_MAP_POINTS = 30_000  # of all policies and seeds together
+_MAP_POINTS = 30_000  # most points of a map, over all policies and seeds
 _MAP_SIDE = 1_000  # places are whole numbers from 0 to this along both axes
-_GOAL_CELLS = 60  # along each axis
+_GOAL_CELLS = 60  # cells of the goal along each axis
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of the page; for most, `column` is one of `metrics.csv`."""
+    """A chart of the page; usually `column` is a column of `metrics.csv`."""
 
     column: str
     title: str
@@ -100,7 +100,7 @@ def shares_data(map_data: Json) -> Json:
 
 
 def _chart_data(charts: Sequence[Chart], runs: Mapping[str, tuple[int, Json]]) -> Json:
-    """Return what the script needs; `runs` has each label's number of colour and dash, and its lines by column."""
+    """Return the data for the script; `runs` has each label's number of colour and dash, and its lines by column."""
     return {
         "stretched": False,
         "least": 0,

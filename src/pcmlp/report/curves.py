@@ -11,10 +11,10 @@ from pcmlp.report import style
 from pcmlp.report.reading import Curve, Run
 from pcmlp.report.words import certificate_kind, count_of, describe_run, format_number
 
-FAR_APART = 10  # ratio of budgets from which the shorter run would be a line at the left edge
+FAR_APART = 10  # if budgets differ by this ratio, the shorter run would be a line at the left edge
 _EXPLORING = style.COLOURS[5]
-_NAMED = 3  # runs that fit into a title
-_FLAT = 0.1  # returns within this range are drawn as a flat line: the cost of acting is not progress
+_NAMED = 3  # most runs that fit into a title
+_FLAT = 0.1  # smaller differences of returns are drawn as a flat line: the cost of acting is not progress
 _LABELS = {
     "return": "return\n(task reward per episode)",
     "success": "success\n(share of episodes)",
@@ -24,7 +24,7 @@ _LABELS = {
 
 
 def plot_returns(run: Run) -> Figure:
-    """Draw the learning curve of the deployed policy, and of the exploring one if that is another."""
+    """Draw the learning curve of the deployed policy, and of the exploring policy if it is a different one."""
     figure, panels = _panels(1 + run.has_success)
     _draw_policies(panels[0], run, "return_mean")
     _label_panel(panels[0], "return")
@@ -39,7 +39,7 @@ def plot_returns(run: Run) -> Figure:
 
 
 def plot_bonus(run: Run) -> Figure | None:
-    """Draw the mean bonus of the states that each policy visited; None if no bonus was paid."""
+    """Draw the mean bonus at the states that each policy visited; None if no bonus was paid."""
     bonus = run.curve("bonus_mean")
     if not bonus or bonus.values.max() <= 0:
         return None
@@ -53,7 +53,7 @@ def plot_bonus(run: Run) -> Figure | None:
 
 
 def plot_certificate(run: Run) -> Figure | None:
-    """Draw the return that planning promised and the one measured; the gap is what can still be gained.
+    """Draw the promised and the measured return; the gap is the most that can still be gained.
 
     None if nothing was promised.
     """
@@ -93,7 +93,7 @@ def plot_comparison(runs: dict[str, Run]) -> Figure:
 
 
 def plot_bonuses(runs: dict[str, Run]) -> Figure | None:
-    """Draw the bonuses of several runs of one task, by label; None if no run was paid any."""
+    """Draw the bonuses of several runs of one task, by label; None if no run has a bonus."""
     bonuses = {label: run.curve("bonus_mean") for label, run in runs.items()}
     paid = {label: bonus for label, bonus in bonuses.items() if bonus and bonus.values.max() > 0}
     if not paid:
@@ -173,7 +173,7 @@ def _finish_by_env_steps(panels: Sequence[Axes], budgets: Sequence[float] = (0.0
 
 
 def _add_legend_below(figure: Figure, axes: Axes) -> None:
-    """Put the legend outside of the panels: with several runs, no corner of them is free of lines."""
+    """Put the legend outside of the panels: with several runs, no corner is free of lines."""
     lines, labels = axes.get_legend_handles_labels()
     if lines:
         figure.legend(lines, labels, loc="outside lower left", frameon=False, fontsize=8, ncols=1 + (len(lines) > 4))

@@ -1,4 +1,4 @@
-"""Picture files: those of a run folder, and for papers PDF and PNG without titles, with tables as CSV."""
+"""Picture files of a run folder; and PDF and PNG files without titles for papers, with tables as CSV."""
 
 import csv
 import re
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import matplotlib
 from matplotlib.figure import Figure
 
+from pcmlp.errors import ConfigError
 from pcmlp.report import style
 from pcmlp.report.curves import plot_bonus, plot_bonuses, plot_certificate, plot_comparison, plot_returns
 from pcmlp.report.maps import plot_coverage, plot_traces, plot_visits
 from pcmlp.report.reading import Run, load
-from pcmlp.settings import ConfigError
 
 if TYPE_CHECKING:
     from pcmlp.report.tables import Table
@@ -29,8 +29,8 @@ PICTURES: dict[str, Callable[[Run], Figure | None]] = {
 
 
 def draw(folder: Path) -> list[Path]:
-    """Write the pictures that a run has something to show in into its folder."""
-    if not (folder / "metrics.csv").exists():  # it was stopped before anything was measured
+    """Write the pictures of a run into its folder, without those that would be empty."""
+    if not (folder / "metrics.csv").exists():  # the run was stopped before its first row
         return []
     run, paths = load(folder), []
     for name, plot in PICTURES.items():
@@ -76,9 +76,9 @@ def _save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Save a figure without its title, which a caption replaces."""
     style.remove_title(figure)
     pdf, png = _place(folder, name, "pdf"), _place(folder, name, "png")
-    with matplotlib.rc_context({"pdf.fonttype": 42}):  # letters stay letters, which journals ask for
+    with matplotlib.rc_context({"pdf.fonttype": 42}):  # embeds fonts as TrueType, which journals ask for
         figure.savefig(pdf, dpi=300, metadata={"CreationDate": None})
-    figure.set_layout_engine("none")  # it is laid out by now, which takes longer than drawing it
+    figure.set_layout_engine("none")  # the layout is done, and computing it again takes longer than drawing
     figure.savefig(png, dpi=300)
     return [pdf, png]
 

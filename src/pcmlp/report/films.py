@@ -10,12 +10,12 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from pcmlp.errors import ConfigError
 from pcmlp.report.scenes import SCENES
-from pcmlp.settings import ConfigError
 
-_INCHES, _DPI = (4.8, 3.6), 100  # frames of 480 x 360: encoders want even sizes
+_INCHES, _DPI = (4.8, 3.6), 100  # frames of 480 x 360 pixels: encoders need even sizes
 _FPS = 30
-_HOLD = 15  # frames for which the last state stays
+_HOLD = 15  # number of frames that show the last state
 
 
 class Episode(NamedTuple):
@@ -60,7 +60,7 @@ def write_video(path: Path, task: str, episode: Episode) -> Path:
     """Write the episode as an mp4."""
     from imageio_ffmpeg import get_ffmpeg_exe
 
-    # Not by imageio-ffmpeg's writer: it forks, which may deadlock a process that has threads, as JAX's does.
+    # imageio-ffmpeg's own writer is not used: it forks, which may deadlock a process with threads, such as JAX's.
     size = f"{round(_INCHES[0] * _DPI)}x{round(_INCHES[1] * _DPI)}"
     source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", str(_FPS), "-i", "-"]
     target = ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-loglevel", "error", "-y", str(path)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import jax
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
@@ -18,15 +19,15 @@ from pcmlp.report.views import VIEWS, View, by_policy, entered_shares, finite_si
 from pcmlp.report.words import describe_run
 from pcmlp.runs.episodes import Record
 
-_POINTS = 20_000  # more would hide each other
-_GOAL_PIXELS = 300  # along each axis
-_COLUMNS = 3  # of small maps
-_MAPS = 13  # at most: a large one and four rows of small ones
+_POINTS = 20_000  # more points would hide each other
+_GOAL_PIXELS = 300  # pixels of the goal along each axis
+_COLUMNS = 3  # columns of small maps
+_MAPS = 13  # most maps: a large one and four rows of small ones
 _SCENERY = {"goal": "#cfe8d5", "wall": "#bbbbbb"}
 _FEW_POLICIES = 20  # more cannot be told apart by colour
-_TRACED = 5  # policies with a map of their own, as in the paper's figure
+_TRACED = 5  # number of policies with a map of their own, as in the paper's figure
 _STAGES = ("early", "middle", "late")
-_MANY_STATES = 60  # beyond this, a tick at every state is a blur
+_MANY_STATES = 60  # with more states, ticks are too dense to read
 _ANGLES = {-np.pi: "−π", -np.pi / 2: "−π/2", 0: "0", np.pi / 2: "π/2", np.pi: "π"}
 
 
@@ -36,7 +37,7 @@ def plot_coverage(run: Run) -> Figure | None:
     None in a finite MDP, where `plot_visits` shows more, and while nothing has been collected.
     """
     records = run.records()
-    if not records or records[0].arrays["state"].ndim != 3:
+    if not records or records[0].rows.state.ndim != 3:
         return None
     view = view_of(run.task, records)
     visits = visits_by_policy(records, view)
@@ -48,7 +49,7 @@ def plot_coverage(run: Run) -> Figure | None:
     for seed, axes in enumerate(panels):
         places = np.concatenate([v.places[seed][v.valid[seed]] for v in visits])
         n = np.concatenate([np.full(v.valid[seed].sum(), v.n) for v in visits])
-        mixed = np.random.default_rng(0).permutation(len(places))[:_POINTS]  # so that late ones do not hide early ones
+        mixed = np.random.default_rng(0).permutation(len(places))[:_POINTS]  # late points must not hide early ones
         _draw_map(axes, view, places[mixed], colours.to_rgba(n[mixed]), size=1.5 if seed else 7.0, alpha=0.8)
         if maps > 1:
             axes.set_title(f"seed {run.seeds[seed]}: {together[-1, seed]:.0%}", fontsize=8, loc="left", pad=3)
@@ -80,11 +81,11 @@ def plot_traces(run: Run) -> Figure | None:
     figure = style.new_figure(1.8 * rows + 0.7)
     panels = figure.subplots(rows, _COLUMNS, squeeze=False).ravel()
     last_step = max(int(age.max(initial=1)) for _, age in (paths[n] for n in chosen))
-    shades = ListedColormap(colormaps["Blues"](np.linspace(0.25, 1.0, 256)))  # paler ones do not show on white
+    shades = ListedColormap(colormaps["Blues"](np.linspace(0.25, 1.0, 256)))  # paler colours do not show on white
     colours = ScalarMappable(Normalize(0, last_step), shades)
     for axes, (title, several) in zip(panels, panels_of.items(), strict=False):
         places, age = (np.concatenate(parts) for parts in zip(*several, strict=True))
-        order = np.argsort(age, kind="stable")  # late steps are fewer where episodes end early, and would be hidden
+        order = np.argsort(age, kind="stable")  # late steps are drawn last: they are fewer, and would be hidden
         _draw_map(axes, view, places[order], colours.to_rgba(age[order]), size=4.0)
         axes.set(xticks=[], yticks=[])
         axes.set_title(title, fontsize=9, loc="left", pad=3)
@@ -101,11 +102,11 @@ def plot_traces(run: Run) -> Figure | None:
 
 def trace(record: Record, view: View) -> tuple[np.ndarray, np.ndarray]:
     """Return the places of the first seed's steps, [n, 2], and the number of each step within its episode, [n]."""
-    rows = {name: record.arrays[name][0] for name in ("state", "terminal", "last", "valid")}
-    ended = rows["valid"] & (rows["terminal"] | rows["last"])
+    rows = jax.tree.map(lambda x: x[0], record.rows)
+    ended = rows.valid & (rows.terminal | rows.last)
     row = np.arange(len(ended))
     start = np.maximum.accumulate(np.where(np.concatenate([[True], ended[:-1]]), row, 0))
-    return view.project(rows["state"])[rows["valid"]], (row - start)[rows["valid"]]
+    return view.project(rows.state)[rows.valid], (row - start)[rows.valid]
 
 
 def plot_visits(run: Run) -> Figure | None:
@@ -114,7 +115,7 @@ def plot_visits(run: Run) -> Figure | None:
     None if states are vectors or nothing has been collected.
     """
     records = run.records()
-    if not records or records[0].arrays["state"].ndim != 2:
+    if not records or records[0].rows.state.ndim != 2:
         return None
     states, actions = finite_size(records)
     stages = [[records[i] for i in stage] for stage in np.array_split(np.arange(len(records)), len(_STAGES))]
@@ -147,8 +148,8 @@ def count_pairs(records: Sequence[Record], num_states: int, num_actions: int) ->
     """Count the visits of a finite MDP's pairs, [actions, states]."""
     counts = np.zeros((num_actions, num_states), int)
     for record in records:
-        valid = record.arrays["valid"]
-        np.add.at(counts, (record.arrays["action"][valid], record.arrays["state"][valid]), 1)
+        rows = record.rows
+        np.add.at(counts, (rows.action[rows.valid], rows.state[rows.valid]), 1)
     return counts
 
 
@@ -183,7 +184,7 @@ def _coverage_panels(maps: int, view: View) -> tuple[Figure, list[Axes], Axes]:
 
 
 def _policy_colours(policies: np.ndarray) -> ScalarMappable:
-    """Return colours from dark to light with n, in steps while these can be told apart; paler ones do not show."""
+    """Return colours from dark to light with n, in steps if these can be told apart, without the palest colours."""
     shades = colormaps["viridis"](np.linspace(0.0, 0.93, min(len(policies), 256)))
     first, last = policies.min(), policies.max()
     edges = np.arange(first, last + 2) - 0.5

@@ -1,6 +1,6 @@
 """`report.html`: one file with its style, script and data inside, which works without a network and without scripts.
 
-Jinja2 escapes every text; in the block of JSON no `<` is left, so a name in a run's files cannot add markup.
+Jinja2 escapes all text, and the JSON block contains no `<`, so a name in a run's files cannot add markup.
 """
 
 import base64
@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 from PIL import Image
 
+from pcmlp.errors import ConfigError
 from pcmlp.report import tables
 from pcmlp.report.charts import POINTS, Json, group_data, map_data, profile_data, shares_data
 from pcmlp.report.curves import plot_comparison, plot_returns
@@ -24,9 +25,8 @@ from pcmlp.report.maps import plot_coverage, plot_visits
 from pcmlp.report.reading import Run, read_runs
 from pcmlp.report.sections import Group, Section, arrange, scores_of
 from pcmlp.report.words import count_of, headline
-from pcmlp.settings import ConfigError
 
-_FEW = 4  # runs of a task; with more, their maps are folded away and have no static picture
+_FEW = 4  # if a task has more runs, their maps are folded and have no static picture
 
 
 def report(paths: Sequence[Path], out: Path | None = None) -> Path:
@@ -48,7 +48,7 @@ def report(paths: Sequence[Path], out: Path | None = None) -> Path:
 def compose(runs: Sequence[Run], *, static: bool = True, version: str | None = None, notes: Sequence[str] = ()) -> str:
     """Return the page; `static` adds pictures for readers without scripts.
 
-    With a `version`, which `pcmlp watch` gives, the page asks its server for newer ones.
+    With a `version`, which `pcmlp watch` gives, the page asks its server for newer versions.
     """
     sections = arrange(runs)
     templates = files("pcmlp.report") / "templates"
@@ -90,7 +90,7 @@ def _environment() -> Environment:
 
 
 def _script_data(sections: Sequence[Section]) -> Json:
-    """Return what the script draws: charts by the key of a task, a run or the scores, and maps by the key of a run."""
+    """Return the data of the script: charts by key of a task, a run or the scores, and maps by key of a run."""
     groups, maps = {}, {}
     for section in sections:
         looks = {label: i for i, label in enumerate(section.labels)}
@@ -115,7 +115,7 @@ def _title(runs: Sequence[Run]) -> str:
 
 
 def _summarise(group: Group) -> str:
-    """Speak of the runs that have ended, if there are any, and name the others."""
+    """Summarise the runs that have ended, if there are any, and name the others."""
     if not group.ended_runs:
         return f"Under way or cut off: {headline(group.runs)}"
     rest = [label for label in group.runs if label not in group.ended_runs]

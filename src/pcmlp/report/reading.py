@@ -1,10 +1,9 @@
-"""Run folders as the report reads them: checked files, and the numbers that pictures, tables and sentences are made of.
+"""The run folders that the report reads: their files are checked, and give the numbers for pictures, tables and text.
 
 Nothing else in the report opens a file of a run. No file is executed, and no task is built.
 """
 
 import importlib.metadata
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,14 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from pcmlp.errors import ConfigError
+from pcmlp.runs.durable import read_json
 from pcmlp.runs.episodes import Record, read
 from pcmlp.runs.folder import read_metrics, read_table
 from pcmlp.runs.resume import ENDED
 from pcmlp.runs.summary import SUCCESS
-from pcmlp.settings import ConfigError
 
 _REQUIRED = ("iteration", "seed", "env_steps", "eval_return_mean")
-_TYPES = {  # of the keys of config.json and summary.json that are read; each may be missing or null
+_TYPES = {  # types of the keys in config.json and summary.json that are used; each may be missing or null
     "steps": int,
     "reward_free": bool,
     "status": str,
@@ -33,7 +33,7 @@ _TYPES = {  # of the keys of config.json and summary.json that are read; each ma
 
 @dataclass(frozen=True)
 class Curve:
-    """A column of `metrics.csv` over the iterations where every seed has a number; false if there are none."""
+    """A column of `metrics.csv` over the iterations where every seed has a number; falsy if there are none."""
 
     iteration: np.ndarray  # [iterations]
     env_steps: np.ndarray  # [iterations], the mean over seeds, whose episodes differ in length
@@ -58,7 +58,7 @@ class Run:
 
     path: Path
     config: dict[str, Any]
-    summary: dict[str, Any]  # empty while the run is under way
+    summary: dict[str, Any]  # empty while the run is in progress
     seeds: tuple[int, ...]
     metrics: dict[str, np.ndarray]  # column -> [iterations, seeds], NaN where a cell is empty
 
@@ -79,7 +79,7 @@ class Run:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the run came to its end; only then are its last numbers results."""
+        """Whether the run has ended; only then are its last numbers results."""
         return self.status in ENDED
 
     @property
@@ -89,7 +89,7 @@ class Run:
 
     @property
     def deploys(self) -> bool:
-        """Whether the policy that is deployed is not the one that explores, as in Algorithm 2."""
+        """Whether the deployed policy differs from the exploring one, as in Algorithm 2."""
         return bool(self.curve("explore_return_mean"))
 
     @property
@@ -97,12 +97,12 @@ class Run:
         """The name of the policy whose return is `eval_return_mean`."""
         if self.deploys:
             return "deploying policy"
-        is_cover = "draws" in self.config  # a setting of Algorithm 1 alone
+        is_cover = "draws" in self.config  # a setting that only Algorithm 1 has
         return "best policy of the cover" if is_cover else "policy"
 
     @property
     def certificate(self) -> dict[str, Any]:
-        """The entry `certificate` of `summary.json`; empty while the run is under way."""
+        """The entry `certificate` of `summary.json`; empty while the run is in progress."""
         return self.summary.get("certificate") or {}
 
     def curve(self, column: str) -> Curve:
@@ -113,7 +113,7 @@ class Run:
         return Curve(self.metrics["iteration"][defined, 0], steps[defined].mean(axis=1), values[defined])
 
     def shows(self, column: str) -> bool:
-        """Return whether there is a curve to show; returns of a reward-free run are hidden, as it did not seek them."""
+        """Return whether there is a curve to show; returns of a reward-free run are hidden."""
         return bool(self.curve(column)) and not (self.reward_free and column.startswith("eval_"))
 
     def final(self, column: str) -> np.ndarray | None:
@@ -122,7 +122,7 @@ class Run:
 
     @property
     def has_success(self) -> bool:
-        """Whether success is measured: pendulum and the regulators have no goal, a reward-free run does not seek it."""
+        """Whether success is measured; it is not for tasks without a goal and for reward-free runs."""
         return self.shows("eval_success")
 
     @cached_property
@@ -138,7 +138,7 @@ class Run:
 
     @property
     def env_steps(self) -> float:
-        """The env steps of a seed, the mean over seeds."""
+        """The env steps of a seed, averaged over seeds."""
         return float(self.metrics["env_steps"][-1].mean())
 
     @property
@@ -151,7 +151,7 @@ class Run:
     def planned_success(self) -> float | None:
         """The share of successes of the plans made after reward-free exploration (`places.csv`), if any were made.
 
-        Where several kinds of reward were planned for, only the one for being at the place counts.
+        If several kinds of reward were planned for, only the reward for being at the place counts.
         """
         file = self.path / "places.csv"
         rows = [row for row in read_table(file) if row.get("paid", "there") == "there"] if file.exists() else []
@@ -170,12 +170,12 @@ class Experiment:
     """The description of an experiment, from `experiment.json`."""
 
     title: str
-    place: str  # in the paper
+    place: str  # its place in the paper
     shows: str
     command: str
-    scale: str  # the numbers of any scale but full are not results
-    order: int  # on the page
-    runs: tuple[Path, ...]  # those that exist; some may be another experiment's
+    scale: str  # only the numbers of scale "full" are results
+    order: int  # position on the page
+    runs: tuple[Path, ...]  # existing runs; some may belong to another experiment
 
 
 def read_experiment(folder: Path) -> Experiment | None:
@@ -184,9 +184,9 @@ def read_experiment(folder: Path) -> Experiment | None:
     if not file.exists():
         return None
     try:
-        content = _read_object(file)
+        content = read_json(file)
         if not all(isinstance(content[name], str) for name in ("title", "place", "shows", "command", "scale")):
-            raise ValueError("its texts must be strings")
+            raise ValueError("its entries must be strings")
         order = int(content.pop("order"))
         runs = tuple(path for run in content.pop("runs") if ((path := folder.parent / run) / "metrics.csv").exists())
         return Experiment(**content, order=order, runs=runs)
@@ -231,8 +231,8 @@ def runs_in(folder: Path) -> list[Path]:
 def load(path: Path) -> Run:
     """Read and check the files of a run folder."""
     try:
-        config = _read_object(path / "config.json")
-        summary = _read_object(path / "summary.json") if (path / "summary.json").exists() else {}
+        config = read_json(path / "config.json")
+        summary = read_json(path / "summary.json") if (path / "summary.json").exists() else {}
         if not (isinstance(config["task"]["name"], str) and isinstance(config["algo"], str)):
             raise ValueError("config.json names no task and algorithm")
         _check_types(config)
@@ -254,13 +254,6 @@ def load(path: Path) -> Run:
         ) from error
 
 
-def _read_object(path: Path) -> dict[str, Any]:
-    content = json.loads(path.read_text())
-    if not isinstance(content, dict):
-        raise ValueError(f"{path.name} is not an object")
-    return content
-
-
 def _check_types(content: dict[str, Any]) -> None:
     for name, kind in _TYPES.items():
         if content.get(name) is not None and not isinstance(content[name], kind):
@@ -268,7 +261,7 @@ def _check_types(content: dict[str, Any]) -> None:
 
 
 def _check_version(summary: dict[str, Any]) -> None:
-    """Refuse files of another version; before 1.0 a minor version may change what they mean, then only a major one."""
+    """Refuse files of another version: a minor one before 1.0, a major one later may change their meaning."""
 
     def era(version: str) -> list[str]:
         return version.split(".")[: 2 if version.startswith("0.") else 1]

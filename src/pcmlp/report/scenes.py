@@ -1,8 +1,8 @@
 """Line drawings of observed states, for films: a scene for each task that can be drawn.
 
-Matplotlib draws robots too: MuJoCo's own renderer needs an OpenGL driver, which many machines lack. A robot is posed by
-what the agent observes, and MuJoCo's kinematics say where its capsules and spheres then are. Where it is along the
-ground is often not observed; it is then the sum of its velocities.
+Matplotlib also draws robots: MuJoCo's own renderer needs an OpenGL driver, which many machines lack. The pose of a
+robot is taken from the observation, and MuJoCo's kinematics give the places of its capsules and spheres. If the
+position along the ground is not observed, it is computed as the sum of the velocities.
 """
 
 import abc
@@ -21,7 +21,7 @@ _BLUE, _ORANGE, _GREEN, _GREY, _BLACK = "#0072B2", "#D55E00", "#009E73", "#bbbbb
 
 
 class Scene(abc.ABC):
-    """How to draw the states of a task, between limits along x and y."""
+    """A drawing of the states of a task, between limits along x and y."""
 
     limits: tuple[tuple[float, float], tuple[float, float]]
     aspect = "equal"
@@ -216,7 +216,7 @@ class HandEgg(Scene):
 
     def _outline(self, model: Any, data: Any, name: str) -> np.ndarray:
         """Return the outline of an ellipsoid and its long axis, [2, points]."""
-        axes = data.geom(name).xmat.reshape(3, 3) * model.geom(name).size  # half of each, as columns
+        axes = data.geom(name).xmat.reshape(3, 3) * model.geom(name).size  # columns are half axes
         turn = np.linspace(0, 2 * np.pi, 40)
         ellipse = np.linalg.cholesky(self.view @ axes @ axes.T @ self.view.T) @ [np.cos(turn), np.sin(turn)]
         long = self.view @ np.stack([axes[:, 2], -axes[:, 2]], axis=1)
@@ -237,7 +237,7 @@ def _draw_motor(axes: Axes, place: np.ndarray, torque: float) -> list[Artist]:
 def _find_limbs(model: Any, data: Any, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return both ends of the axes of the chosen geoms, [geoms, 2, 3], and their widths."""
     radius, length = model.geom_size[chosen, :2].T
-    length = np.maximum(length, 1e-3)  # metres: a sphere has none, and a line without length is not drawn
+    length = np.maximum(length, 1e-3)  # metres; a sphere has length 0, and a line of length 0 is not drawn
     axis = data.geom_xmat[chosen].reshape(-1, 3, 3)[:, :, 2] * length[:, None]
     return np.stack([data.geom_xpos[chosen] - axis, data.geom_xpos[chosen] + axis], 1), 2 * radius
 
@@ -245,7 +245,7 @@ def _find_limbs(model: Any, data: Any, chosen: np.ndarray) -> tuple[np.ndarray, 
 def _draw_limbs(axes: Axes, ends: np.ndarray, widths: np.ndarray, thinnest: float = 3.0) -> list[Artist]:
     """Draw lines between ends, [lines, 2, 2], to scale but at least `thinnest` points wide."""
     low, high = axes.get_ylim()
-    points = axes.get_window_extent().height / axes.figure.dpi * 72 / (high - low)  # of a metre
+    points = axes.get_window_extent().height / axes.figure.dpi * 72 / (high - low)  # points per metre
     drawn: list[Artist] = []
     for (x, y), width in zip(ends.transpose(0, 2, 1), widths, strict=True):
         width = max(thinnest, width * points)

@@ -1,4 +1,4 @@
-"""The structure of the page: an experiment has tasks, a task has runs; and which of these runs can be compared.
+"""The structure of the page: an experiment has tasks, a task has runs; and the choice of runs that can be compared.
 
 Runs at EXPERIMENT/TASK/RUN are grouped by experiment, all others by task alone. An experiment also shows the runs of
 other experiments that its `experiment.json` names.
@@ -36,18 +36,18 @@ class Group:
 
     @property
     def ended_runs(self) -> dict[str, Run]:
-        """The runs that came to their end."""
+        """The runs that have ended."""
         return {label: run for label, run in self.runs.items() if run.has_ended}
 
     def display_name(self, label: str) -> str:
-        """Return the label, with the status of a run that has not come to its end."""
+        """Return the label, with the status of a run that has not ended."""
         run = self.runs[label]
         return label if run.has_ended else f"{label} ({run.status})"
 
 
 @dataclass(frozen=True)
 class Section:
-    """An experiment; or, with an empty name, all runs that belong to none."""
+    """An experiment; or, with an empty name, all runs that belong to no experiment."""
 
     name: str
     groups: tuple[Group, ...]
@@ -87,7 +87,7 @@ def arrange(runs: Sequence[Run]) -> list[Section]:
 
 
 def _experiments_without_runs(runs: Sequence[Run]) -> set[Path]:
-    """Return the neighbouring experiments that only show runs of others, if all of these are here."""
+    """Return the neighbouring experiments that only show runs of others, if all of these runs are included."""
     here = {run.path for run in runs}
     roots = {run.path.parents[2] for run in runs if _is_in_experiment(run)}
     found = set()
@@ -125,7 +125,7 @@ def is_comparable(run: Run) -> bool:
     return (
         run.task in dense_table()
         and run.config["task"].get("horizon") == TASKS[run.task].horizon
-        and run.env_steps <= 1.01 * BUDGET  # the last episode may go on a little
+        and run.env_steps <= 1.01 * BUDGET  # the last episode may exceed the budget a little
         and run.has_ended
         and run.final("eval_return_mean") is not None
     )
@@ -138,7 +138,7 @@ def comparable_returns(group: Group) -> dict[str, np.ndarray]:
 
 
 def name_fewer_steps(run: Run) -> str:
-    """Return the env steps of a run that had fewer than the published ones, else nothing."""
+    """Return the env steps of a run that had fewer than the published ones, else an empty string."""
     return "" if run.env_steps >= BUDGET else f"{run.env_steps:,.0f} env steps"
 
 

@@ -1,7 +1,7 @@
 """The tables of the page and of `--figures`: runs, an experiment's own tables, published returns, ranks, scores.
 
-Published returns (paper: section 7.2, both tables) are quoted and marked so. A run that has not ended or has episodes
-of another length is shown with its env steps, is never the best, and has no rank.
+Published returns (paper: section 7.2, both tables) are quoted and marked as such. A run that has not ended or has
+episodes of another length is shown with its env steps, is never the best, and has no rank.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from pcmlp.report.words import (
 )
 
 _EMPTY = ("–", "no goal", "no reward")  # a column with nothing else is left out
-_LONG = 12  # rows from which a table is folded away
+_LONG = 12  # tables with more rows are folded
 _QUOTED = ("PETS-CEM", "SLBO", "TRPO")  # the columns of the paper's table
 _PAPER = "PC-MLP, the paper's"
 
@@ -40,7 +40,7 @@ class Cell(NamedTuple):
 
     text: str
     look: str = ""  # classes of the style sheet: best, quoted, quiet
-    below: str = ""  # smaller, under the text
+    below: str = ""  # small text under the main text
     interval: tuple[float, float, float] | None = None  # low, value and high between 0 and 1, drawn after the text
 
 
@@ -111,7 +111,7 @@ def written_table(name: str, rows: Sequence[dict[str, str]]) -> Table:
 
 
 def _readable(text: str) -> str:
-    """Return a number with four digits, or with commas if it is large, and any other text as it is."""
+    """Return a number with four digits, or with commas if it is large, and any other text unchanged."""
     try:
         value = float(text)
     except ValueError:
@@ -171,7 +171,7 @@ def _our_return(run: Run | None, best: float) -> Cell:
 
 
 def differing_cells() -> list[str]:
-    """Name the cells of the paper's table that do not quote the benchmark as it is."""
+    """Name the cells of the paper's table that differ from the benchmark."""
     cells = []
     for task, column, mean, std in DIFFERING:
         name, best = best_published(task) if column == "Best MBBL" else (column, dense_table()[task][column])

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pcmlp.maps import Map
+from pcmlp.replay import Transitions
 from pcmlp.runs.episodes import Record
 from pcmlp.tasks.classic import acrobot_goal, mountain_car_goal
 from pcmlp.tasks.mujoco.ant_umaze import ant_umaze_map
@@ -32,8 +33,8 @@ class View:
     project: Callable[[np.ndarray], np.ndarray] = _first_two
     angles: tuple[bool, bool] = (False, False)  # which axes are angles
     goal: Callable[[jax.Array], jax.Array] | None = None  # whether a place is in the goal
-    map: Map | None = None  # with walls, and cells of its own
-    equal: bool = False  # whether a unit is as long along both axes
+    map: Map | None = None  # has walls and its own cells
+    equal: bool = False  # whether both axes have the same scale
     cells: tuple[int, int] = (20, 20)  # along x and y, if there is no map
     finite: bool = False  # whether places are pairs of state and action
 
@@ -60,7 +61,7 @@ class View:
         return entered
 
     def scenery(self, goal_cells: int) -> dict[str, np.ndarray]:
-        """Return masks with rows from below: `wall`, in the map's cells, and `goal`, in so many cells along a side."""
+        """Return masks with rows from below: `wall`, in the map's cells, and `goal`, in `goal_cells` cells per side."""
         masks = {}
         if self.map is not None:
             masks["wall"] = ~np.asarray(self.map.free)
@@ -124,9 +125,9 @@ def view_of(task: str, records: Sequence[Record]) -> View:
     """Return the task's own plane; for an unknown task, one that holds every state in the records."""
     if task in VIEWS:
         return VIEWS[task]
-    if records[0].arrays["state"].ndim == 2:
+    if records[0].rows.state.ndim == 2:
         return _finite_view(records)
-    states = np.concatenate([r.arrays["state"][r.arrays["valid"]] for r in records])
+    states = np.concatenate([r.rows.state[r.rows.valid] for r in records])
     low, high = states.min(axis=0)[:2].tolist(), states.max(axis=0)[:2].tolist()
     second = "state coordinate 1 (task units)"
     if len(low) == 1:
@@ -143,21 +144,21 @@ def _finite_view(records: Sequence[Record]) -> View:
 
 def finite_size(records: Sequence[Record]) -> tuple[int, int]:
     """Return the number of states and of actions of a finite MDP, as far as the records show them."""
-    states = max(max(r.arrays["state"].max(), r.arrays["next_state"].max()) for r in records)
-    return 1 + int(states), 1 + int(max(r.arrays["action"].max() for r in records))
+    states = max(max(r.rows.state.max(), r.rows.next_state.max()) for r in records)
+    return 1 + int(states), 1 + int(max(r.rows.action.max() for r in records))
 
 
 @dataclass(frozen=True)
 class Visits:
     """The places that one policy visited in every seed."""
 
-    n: int  # its iteration
+    n: int  # the policy's iteration
     places: np.ndarray  # [seeds, rows, 2]
     valid: np.ndarray  # [seeds, rows]
 
 
 def by_policy(records: Sequence[Record]) -> dict[int, Record]:
-    """Return each policy's own record: the first of its iteration; a second one is of the whole cover."""
+    """Return each policy's own record: the first of its iteration; a second record belongs to the whole cover."""
     first: dict[int, Record] = {}
     for record in records:
         first.setdefault(record.iteration, record)
@@ -166,17 +167,17 @@ def by_policy(records: Sequence[Record]) -> dict[int, Record]:
 
 def visits_by_policy(records: Sequence[Record], view: View) -> list[Visits]:
     """Return where each policy has been."""
-    return [_visits(n, record.arrays, view) for n, record in by_policy(records).items()]
+    return [_visits(n, record.rows, view) for n, record in by_policy(records).items()]
 
 
-def _visits(n: int, rows: dict[str, np.ndarray], view: View) -> Visits:
+def _visits(n: int, rows: Transitions, view: View) -> Visits:
     if view.finite:
-        return Visits(n, np.stack([rows["state"], rows["action"]], axis=-1), rows["valid"])
-    ended = rows["valid"] & (rows["terminal"] | rows["last"])  # no row begins in the state that an episode ends in
-    states = np.concatenate([rows["state"], rows["next_state"]], axis=1)
-    if states.shape[-1] == 1:  # a line: one policy above the other
+        return Visits(n, np.stack([rows.state, rows.action], axis=-1), np.asarray(rows.valid))
+    ended = rows.valid & (rows.terminal | rows.last)  # no row begins in the state that an episode ends in
+    states = np.concatenate([rows.state, rows.next_state], axis=1)
+    if states.shape[-1] == 1:  # one coordinate: draw policies above each other
         states = np.concatenate([states, np.full_like(states, n)], axis=-1)
-    return Visits(n, view.project(states), np.concatenate([rows["valid"], ended], axis=1))
+    return Visits(n, view.project(states), np.concatenate([rows.valid, ended], axis=1))
 
 
 def entered_shares(visits: Sequence[Visits], view: View) -> tuple[np.ndarray, np.ndarray]:

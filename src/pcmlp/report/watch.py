@@ -1,7 +1,7 @@
-"""`pcmlp watch`: the page of a folder while its runs go on, served to this machine alone.
+"""`pcmlp watch`: the page of a folder while its runs are in progress, served only to this machine.
 
-The page asks for `version` every two seconds and reloads itself when that has changed; what its reader has set stays.
-It is made only when somebody asks for it. A run whose files cannot be read at the moment is named and left out.
+The page asks for `version` every two seconds and reloads when it has changed; the reader's choices are kept.
+It is made only on request. A run whose files cannot be read at the moment is named and left out.
 """
 
 import contextlib
@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
 
+from pcmlp.errors import ConfigError
 from pcmlp.report.page import compose
 from pcmlp.report.reading import Run, load, runs_in
-from pcmlp.settings import ConfigError
 
 _LOOPBACK = "127.0.0.1"
 _HTTP = 80  # the port that browsers leave out of the Host header
@@ -31,7 +31,7 @@ class WatchedFolder:
         """Return the milliseconds of the last change and a checksum of all changes."""
         files = []
         for path in sorted({path for folder in self._folders() for name in _WATCHED for path in folder.rglob(name)}):
-            with contextlib.suppress(FileNotFoundError):  # it is being replaced
+            with contextlib.suppress(FileNotFoundError):  # the file is being replaced
                 stat = path.stat()
                 files.append((str(path), stat.st_mtime_ns, stat.st_size))
         last = max((changed for _, changed, _ in files), default=0)
@@ -82,7 +82,7 @@ class Handler(BaseHTTPRequestHandler):
         port, names = self.server.server_port, (_LOOPBACK, "localhost")
         allowed = (*(f"{name}:{port}" for name in names), *(names if port == _HTTP else ()))
         if self.headers.get("Host") not in allowed:
-            return self.send_error(403, "this page is for this machine alone")
+            return self.send_error(403, "this page is only for this machine")
         watched = self.server.watched
         answers = {"/": ("text/html", watched.page), "/version": ("text/plain", watched.version)}
         if self.path not in answers:
@@ -90,7 +90,7 @@ class Handler(BaseHTTPRequestHandler):
         kind, answer = answers[self.path]
         try:
             body = answer().encode()
-        except Exception as error:  # the next change of a file may repair it
+        except Exception as error:  # the next change of a file may fix the error
             line = " ".join(f"{type(error).__name__}: {error}".split())
             return self.send_error(500, explain=f"the page cannot be made ({line})")
         self.send_response(200)
@@ -125,7 +125,7 @@ def start_server(folder: Path, port: int) -> Server:
     if not folder.is_dir():
         raise ConfigError(f"{folder}: is not a folder; give a run folder or a folder of runs")
     if not 0 <= port <= 65535:
-        raise ConfigError(f"--port {port}: there is no such port; give one from 0, any that is free, to 65535")
+        raise ConfigError(f"--port {port}: there is no such port; give 1 to 65535, or 0 for any free port")
     try:
         return Server(WatchedFolder(folder), port)
     except OSError as error:

@@ -8,9 +8,9 @@ import numpy as np
 from pcmlp.report.reading import Run
 from pcmlp.settings import flatten
 
-_NAMED = 3  # runs that a sentence names; of more, only the extremes
+_NAMED = 3  # with more runs, a sentence names only the extremes
 _OWN_COLUMN = ("algo", "seeds", "steps", "task.name")  # settings that the table shows elsewhere
-_STEPPING = ("workers", "timeout", "max_faults")  # settings of how a task is stepped, not of what it is
+_STEPPING = ("workers", "timeout", "max_faults")  # settings that change how a task is stepped, not the task itself
 _NOT_FINITE = "not a number at the end"
 _CERTIFICATES = {"bound": "a bound", "estimate": "an estimate", "heuristic": "a heuristic"}
 
@@ -21,7 +21,7 @@ def count_of(count: int, noun: str) -> str:
 
 
 def format_number(x: float) -> str:
-    """Return a return as people read it: at most two decimals, and no minus sign before a zero."""
+    """Return a formatted return: at most two decimals, and no minus sign before a zero."""
     return f"{x:,.0f}" if abs(x) >= 1_000 else f"{round(x, 2) + 0.0:.4g}"
 
 
@@ -36,8 +36,8 @@ def describe_run(run: Run) -> str:
 
 
 def certificate_kind(run: Run) -> str:
-    """Return what the run's certificate is worth."""
-    return _CERTIFICATES.get(str(run.certificate.get("kind")), "of a run under way")
+    """Return the standing of the run's certificate."""
+    return _CERTIFICATES.get(str(run.certificate.get("kind")), "of a run in progress")
 
 
 def median_steps(run: Run) -> str:
@@ -56,7 +56,7 @@ def final_return(run: Run) -> str:
 
 
 def headline(runs: dict[str, Run]) -> str:
-    """Say what happened in the runs of one task, by label; only runs with the same task settings are compared."""
+    """Describe the results of the runs of one task, by label; only runs with the same task settings are compared."""
     if len(runs) == 1:
         return _headline_of_one(next(iter(runs.values())))
     alike: dict[str, dict[str, Run]] = {}
@@ -93,7 +93,7 @@ def _headline_of_several(setting: str, runs: dict[str, Run]) -> str:
 
 
 def _exploration(run: Run) -> str:
-    """Say where a reward-free run has been, and what was reached afterwards."""
+    """Describe the coverage of a reward-free run, and the success of plans made after it."""
     share = run.final("coverage")
     entered = f"entered {format_percent(share.mean())} of the map" if share is not None else ""
     explored = entered or f"took {run.env_steps:,.0f} env steps"

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pcmlp.algorithms.replan import Search
+from pcmlp.errors import ConfigError
 from pcmlp.runs.durable import check_own, read_json
-from pcmlp.settings import ConfigError
 from pcmlp.tasks.checks import Samples, check_reward, check_terminal
 from pcmlp.types import MDP, Problem
 from pcmlp.usercode import check_code, hash_code, load_function

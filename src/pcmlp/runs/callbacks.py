@@ -34,7 +34,8 @@ def listening(callbacks: Iterable[Callback]) -> Iterator[None]:
 
 def notify(callbacks: Iterable[Callback], source: Any, metrics: dict[str, float]) -> bool:
     """Call every callback; return whether none of them asks to stop."""
-    return False not in [callback(source, metrics) for callback in callbacks]
+    answers = [callback(source, metrics) for callback in callbacks]
+    return all(answer is not False for answer in answers)
 
 
 def say(console: Console, line: str) -> None:

@@ -14,12 +14,13 @@ from pcmlp.algorithms.certificate import exact_values
 from pcmlp.algorithms.deep import Deep
 from pcmlp.algorithms.framework import PCMLP
 from pcmlp.algorithms.random import RandomPlay
+from pcmlp.algorithms.stages import round_up
+from pcmlp.errors import ConfigError
 from pcmlp.features import TaskFeatures, feature_dim
 from pcmlp.finite import FiniteTransition
 from pcmlp.models import KNR, LinearMDP, Tabular
 from pcmlp.runs.config import RunConfig
 from pcmlp.runs.folder import Row
-from pcmlp.settings import ConfigError
 from pcmlp.types import MDP, Algorithm, Policy, Problem
 
 DELTA = 0.1  # the largest probability that a bound fails, over all iterations of a seed
@@ -83,7 +84,7 @@ def proved_scale(algo: PCMLP, mdp: MDP, num_iterations: int, *, own_features: bo
     members = model.upsilon.shape[0]
     K = algo.samples_per_policy
     if algo.fit_samples is None:
-        K = K if algo.draws == "iid" else -(-K // H) * H
+        K = K if algo.draws == "iid" else round_up(K, H)
         return theory.linear_mdp_run_scale(H, dim, algo.ridge, N, K, DELTA, math.log(members))
     if algo.draws != "iid" or theory.covariance_samples(N, dim, DELTA / 2, algo.ridge) > K:
         return None

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pcmlp.errors import ConfigError
 from pcmlp.runs.arrays import Damaged, load_facts_and_arrays, read_facts, restore_tree, to_bytes
 from pcmlp.runs.config import RunConfig, to_json
 from pcmlp.runs.durable import check_own, room_for, write_durably
-from pcmlp.settings import ConfigError
 from pcmlp.types import Learner
 
 _FORMAT = 4

@@ -8,14 +8,20 @@ import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
+import jax
+
 from pcmlp.algorithms import METHODS
+from pcmlp.algorithms.framework import PCMLP
 from pcmlp.algorithms.method import Method
+from pcmlp.errors import ConfigError
 from pcmlp.parts import NAMES, find_known, find_method, methods_for
-from pcmlp.runs.keys import FLAGS, check_choices, check_known, check_used, unused_reason
-from pcmlp.settings import ConfigError, Part, flatten, overlay, parse_int, show, tiny_settings, to_record, walk
+from pcmlp.runs.keys import FLAGS, check_choices, check_known, check_used, split_settings, unused_reason
+from pcmlp.settings import Part, flatten, overlay, parse_int, show, tiny_settings, to_record, walk
 from pcmlp.tasks import TASKS
 from pcmlp.tasks.registered import PREFIX, GymnasiumTask, find_registered
 from pcmlp.types import Algorithm, Problem, Task
@@ -23,8 +29,8 @@ from pcmlp.usercode import check_code, check_unchanged, hash_code, is_place
 
 _LARGEST_SEED = 2**32 - 1
 _LARGEST_STEPS = 2**31 - 1  # steps are counted in 32 bits
-_MOST_EPISODES = 100_000
-_DEFAULT_STEPS, _DEFAULT_EPISODES = 2_000, 100
+MOST_EPISODES = 100_000
+DEFAULT_STEPS, DEFAULT_EPISODES = 2_000, 100
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ class RunConfig:
     seeds: tuple[int, ...]
     steps: int  # env steps per seed
     preset: str = "ours"
-    eval_episodes: int = _DEFAULT_EPISODES
+    eval_episodes: int = DEFAULT_EPISODES
     code: Mapping[str, str] = field(default_factory=dict)  # files of the user's code that the run uses -> SHA-256
 
     @property
@@ -92,10 +98,10 @@ def configure(
     method = find_method(algo)
     name = given.get("preset", "ours")
     preset = choose_preset(method, algo, name, task_name, task)
-    check_used(given, task, method, algo, method.algorithm)
+    check_used(given, algo, method.unused_reason)  # before a part may be replaced by one without the setting
     algorithm = overlay(overlay(method.algorithm, preset, NAMES), given, NAMES)
     assert isinstance(algorithm, Algorithm)
-    check_used(given, task, method, algo, algorithm)
+    check_used(given, algo, partial(unused_reason, method, task, algorithm))
     check_known(given, task, algo, algorithm)
     check_choices(given, method, algo)
     algorithm = _round_up_samples(algorithm, given, task.horizon)
@@ -104,10 +110,10 @@ def configure(
         algo=algo,
         algorithm=algorithm,
         seeds=tuple(parse_int("seeds", str(seed)) for seed in seeds),
-        steps=parse_int("steps", str(preset.get("steps", _DEFAULT_STEPS) if steps is None else steps)),
+        steps=parse_int("steps", str(preset.get("steps", DEFAULT_STEPS) if steps is None else steps)),
         preset=name,
         eval_episodes=parse_int(
-            "eval_episodes", str(given.get("eval_episodes", preset.get("eval_episodes", _DEFAULT_EPISODES)))
+            "eval_episodes", str(given.get("eval_episodes", preset.get("eval_episodes", DEFAULT_EPISODES)))
         ),
         code=hash_code({"task": task_name, "algo": algo, **given}),
     )
@@ -139,35 +145,21 @@ def choose_preset(method: Method, algo: str, name: str, task_name: str, task: Ta
         return settings
     if name == "ours":
         works = " or ".join(methods_for(task_name, task.kind)) or "a method with a preset for its kind"
-        raise ConfigError(f"algo={algo}: not made for {task_name}; give --algo {works}")
+        raise ConfigError(f"algo={algo}: not made for {task_name}; give algo={works}")
     presets = sorted({known for other in METHODS.values() for known in other.presets})
     find_known("preset", name, presets, f"one of {', '.join(presets)}")
     raise ConfigError(f"preset={name}: {algo} has none for {task_name}; leave it out")
 
 
-def split_settings(settings: Iterable[str]) -> dict[str, str]:
-    """Return `key=value` items as a dict."""
-    given: dict[str, str] = {}
-    for item in settings:
-        key, equals, text = item.partition("=")
-        key = key.strip()
-        if not equals or not key:
-            raise ConfigError(f"--set {item}: not of the form key=value; write for example --set bonus_scale=0.1")
-        if key in given:
-            raise ConfigError(f"{key}={text.strip()}: set twice (before: {given[key]}); give it once")
-        given[key] = text.strip()
-    return given
-
-
 def _round_up_samples(algorithm: Algorithm, given: Mapping[str, str], horizon: int) -> Algorithm:
     """Give every policy at least one whole episode; raise if the user gave a smaller number."""
-    samples = getattr(algorithm, "samples_per_policy", None)
-    if samples is None or samples >= horizon:
+    samples = algorithm.samples_per_policy
+    if samples >= horizon:
         return algorithm
     if "samples_per_policy" in given:
-        if getattr(algorithm, "draws", "episodes") == "iid":
+        if not algorithm.draws_episodes:
             return algorithm
-        iid = ", or draws=iid" if hasattr(algorithm, "draws") else ""
+        iid = ", or draws=iid" if isinstance(algorithm, PCMLP) else ""
         raise ConfigError(
             f"samples_per_policy={samples}: less than one episode of {horizon} steps; give {horizon} or more{iid}"
         )
@@ -177,17 +169,17 @@ def _round_up_samples(algorithm: Algorithm, given: Mapping[str, str], horizon: i
 def _check_run(config: RunConfig) -> None:
     seeds, shown, horizon = config.seeds, " ".join(map(str, config.seeds)), config.task.horizon
     repeated = [seed for seed in seeds if seeds.count(seed) > 1]
-    rows = getattr(config.algorithm, "replay_size", horizon)
+    rows = config.algorithm.replay_rows
     for good, line in (
-        (seeds, f"seeds={shown}: there is no seed; give at least one, such as --seeds 0"),
+        (seeds, f"seeds={shown}: there is no seed; give at least one, such as seeds=0"),
         (not repeated, f"seeds={shown}: {repeated[:1]} repeated; give each seed once"),
         (all(0 <= s <= _LARGEST_SEED for s in seeds), f"seeds={shown}: give numbers from 0 to {_LARGEST_SEED}"),
         (config.steps <= _LARGEST_STEPS, f"steps={config.steps}: give at most {_LARGEST_STEPS}"),
         (
-            1 <= config.eval_episodes <= _MOST_EPISODES,
-            f"eval_episodes={config.eval_episodes}: give 1 to {_MOST_EPISODES}",
+            1 <= config.eval_episodes <= MOST_EPISODES,
+            f"eval_episodes={config.eval_episodes}: give 1 to {MOST_EPISODES}",
         ),
-        (rows >= horizon, f"replay_size={rows}: give {horizon} (an episode) or more"),
+        (rows is None or rows >= horizon, f"replay_size={rows}: give {horizon} (an episode) or more"),
     ):
         if not good:
             raise ConfigError(line)
@@ -204,7 +196,11 @@ def build(config: RunConfig) -> tuple[Problem, Algorithm]:
     check_unchanged(config.code)
     problem = build_problem(config.task)
     try:
-        return problem, config.algorithm.bind(problem)
+        algorithm = config.algorithm.bind(problem)
+        if config.code:  # parts of the user have to fit before a folder is made
+            keys, mdp = jax.random.key(0)[None], algorithm.explored_world(problem).mdp
+            eqx.filter_eval_shape(lambda: algorithm.start(keys, mdp, config.num_iterations))
+        return problem, algorithm
     except ConfigError as error:
         line = str(error)
         if line.startswith("features "):
@@ -217,7 +213,10 @@ def build(config: RunConfig) -> tuple[Problem, Algorithm]:
 def build_problem(task: Task) -> Problem:
     """Build a task; an error message includes the task's settings."""
     try:
-        return task.build()
+        problem = task.build()
+        if not isinstance(problem, Problem):
+            raise TypeError(f"build() returned a {type(problem).__name__}; return a pcmlp.types.Problem")
+        return problem
     except (TypeError, ValueError) as error:  # a ConfigError, or an array of the wrong kind in a user's file
         line = str(error).splitlines()[0]
         named = isinstance(error, ConfigError) and line.startswith(("task.", "environment", "horizon="))

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
+from pcmlp.errors import ConfigError
 from pcmlp.maps import Map
 from pcmlp.replay import Transitions
 from pcmlp.runs.folder import read_metrics
-from pcmlp.settings import ConfigError
 
 COLUMN = "coverage"
 

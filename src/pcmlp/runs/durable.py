@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pcmlp.settings import ConfigError
-from pcmlp.types import RunStopped
+from pcmlp.errors import ConfigError, RunStopped
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

@@ -13,7 +13,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -27,7 +27,7 @@ from pcmlp.runs.durable import room_for
 _MAGIC = b"PCEP"
 _PART = 2**24  # number of bytes that are read at a time
 _HEADER = struct.Struct("<4sQI")
-_FIELDS = ("state", "action", "reward", "next_state", "terminal", "last", "valid")  # those of `Transitions`
+_FIELDS = tuple(field.name for field in fields(Transitions))
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Record:
 
     iteration: int
     seeds: tuple[int, ...]
-    arrays: dict[str, np.ndarray]  # the fields of `Transitions`, each [seeds, rows, ...]
+    rows: Transitions  # of NumPy arrays, [seeds, rows, ...]
 
 
 class Extent(NamedTuple):
@@ -63,9 +63,9 @@ class EpisodeLog:
         """The size and hash of the log so far."""
         return Extent(self._size, self._hash.hexdigest())
 
-    def append(self, iteration: int, seeds: Sequence[int], rows: object) -> None:
-        """Append a record. `rows` is a `Transitions` with a leading axis of seeds."""
-        arrays = {name: np.asarray(getattr(rows, name), order="C") for name in _FIELDS}
+    def append(self, iteration: int, seeds: Sequence[int], rows: Transitions) -> None:
+        """Append a record; `rows` have a leading axis of seeds."""
+        arrays = {name: np.asarray(x, order="C") for name, x in zip(_FIELDS, jax.tree.leaves(rows), strict=True)}
         payload = save(arrays, {"iteration": str(iteration), "seeds": " ".join(map(str, seeds))})
         with room_for(f"the episodes of iteration {iteration}", self._folder, len(payload)):
             record = _HEADER.pack(_MAGIC, len(payload), zlib.crc32(payload)) + payload
@@ -105,12 +105,8 @@ def read(folder: Path) -> Iterator[Record]:
         for payload in _payloads(file):
             metadata = _metadata(payload)
             seeds = tuple(int(seed) for seed in metadata["seeds"].split())
-            yield Record(int(metadata["iteration"]), seeds, load(payload))
-
-
-def rows_of(record: Record) -> Transitions:
-    """Return the transitions of a record, with a leading axis of seeds."""
-    return jax.vmap(lambda arrays: Transitions(**arrays))({name: record.arrays[name] for name in _FIELDS})
+            arrays = load(payload)
+            yield Record(int(metadata["iteration"]), seeds, Transitions.of_arrays(*(arrays[x] for x in _FIELDS)))
 
 
 def cut(folder: Path, iteration: int) -> None:

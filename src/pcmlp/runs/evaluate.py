@@ -13,17 +13,15 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from pcmlp.algorithms.stages import EVALUATION
+from pcmlp.errors import ConfigError
 from pcmlp.runs.aim import Functions, with_objective
 from pcmlp.runs.arrays import named_arrays
-from pcmlp.runs.config import RunConfig
+from pcmlp.runs.config import MOST_EPISODES, RunConfig
 from pcmlp.runs.durable import write_json
 from pcmlp.runs.policy import SavedRun
 from pcmlp.runs.summary import device, versions
-from pcmlp.settings import ConfigError
 from pcmlp.trees import take
 from pcmlp.types import Action, Policy, State, World
-
-_MOST_EPISODES = 100_000
 
 
 def evaluation_keys(keys: Key[Array, " seeds"]) -> Key[Array, " seeds"]:
@@ -71,8 +69,8 @@ def measure(saved: SavedRun, episodes: int, seed: int | None = None) -> list[dic
 
 def evaluate_run(saved: SavedRun, episodes: int, seed: int | None = None) -> dict[str, Any]:
     """Evaluate the deployed policies; write the result to `eval.json` in the folder, and return it."""
-    if not 1 <= episodes <= _MOST_EPISODES:
-        raise ConfigError(f"episodes={episodes}: give 1 to {_MOST_EPISODES}")
+    if not 1 <= episodes <= MOST_EPISODES:
+        raise ConfigError(f"episodes={episodes}: give 1 to {MOST_EPISODES}")
     result = {
         "task": saved.config.task_name,
         "algo": saved.config.algo,

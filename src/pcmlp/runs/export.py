@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
+from pcmlp.errors import ConfigError
 from pcmlp.runs.config import RunConfig, build_problem, load_config
 from pcmlp.runs.durable import check_own
 from pcmlp.runs.episodes import Record, log_path, read
 from pcmlp.runs.folder import RunFolder, read_summary
-from pcmlp.settings import ConfigError
 from pcmlp.spaces import Box, Space
 
 _NEEDED = ("minari", "h5py")  # Minari needs h5py to write files
@@ -70,10 +71,7 @@ def check_name(name: str) -> None:
 def episodes_of(record: Record, actions: Space) -> Iterator[Episode]:
     """Yield the episodes of every seed; no episode continues in another record."""
     for i, seed in enumerate(record.seeds):
-        state, action, reward, next_state, terminal, last, valid = (
-            record.arrays[field][i]
-            for field in ("state", "action", "reward", "next_state", "terminal", "last", "valid")
-        )
+        state, action, reward, next_state, terminal, last, valid = (x[i] for x in jax.tree.leaves(record.rows))
         if isinstance(actions, Box):  # the log has the actions before clipping
             action = np.clip(action, *actions.bounds)
         walked = np.flatnonzero(valid)

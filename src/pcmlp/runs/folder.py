@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pcmlp.errors import ConfigError
 from pcmlp.runs.durable import read_json, room_for, write_json, write_text
 from pcmlp.runs.lock import NAME as LOCK
 from pcmlp.runs.lock import Lock
-from pcmlp.settings import ConfigError
 
 # The documented columns, in this order; columns of an algorithm come after them.
 COLUMNS = (

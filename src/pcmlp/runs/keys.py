@@ -1,19 +1,33 @@
 """The keys of `--set`: which keys exist, which have an effect in a method, and error messages for the others."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pcmlp.algorithms import METHODS
 from pcmlp.algorithms.deep import Deep
 from pcmlp.algorithms.method import Method
+from pcmlp.errors import ConfigError
 from pcmlp.parts import NAMES, PARTS, nearest
-from pcmlp.settings import ConfigError, Part, walk
-from pcmlp.tasks.registered import GymnasiumTask
+from pcmlp.settings import Part, walk
 from pcmlp.types import Algorithm, Task
 from pcmlp.usercode import is_place
 
 RUN_KEYS = ("preset", "eval_episodes")  # settings of a run itself
 FLAGS = ("algo", "seeds", "steps")  # settings that have a flag of their own
+
+
+def split_settings(settings: Iterable[str]) -> dict[str, str]:
+    """Return `key=value` items as a dict."""
+    given: dict[str, str] = {}
+    for item in settings:
+        key, equals, text = item.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            raise ConfigError(f"{item}: not a setting of the form key=value; write for example bonus_scale=0.1")
+        if key in given:
+            raise ConfigError(f"{key}={text.strip()}: set twice (before: {given[key]}); give it once")
+        given[key] = text.strip()
+    return given
 
 
 def setting_keys(task: Task, algorithm: Algorithm) -> list[str]:
@@ -24,18 +38,17 @@ def setting_keys(task: Task, algorithm: Algorithm) -> list[str]:
 
 def unused_reason(method: Method, task: Task, algorithm: Part, key: str) -> str | None:
     """Return why a setting has no effect for an algorithm on a task, or None if it has one."""
-    if key.startswith("outcome.") and not isinstance(task, GymnasiumTask):
+    if key.startswith("outcome.") and not task.learns_outcome:
         return "reward and end of the task are known"
     if key == "margin" and isinstance(algorithm, Deep) and not algorithm.bounded:
         return "imagined states have no bounds unless bounded=true"
     return method.unused_reason(key)
 
 
-def check_used(given: Mapping[str, str], task: Task, method: Method, algo: str, algorithm: Algorithm) -> None:
-    """Raise if a given setting has no effect."""
+def check_used(given: Mapping[str, str], algo: str, reason: Callable[[str], str | None]) -> None:
+    """Raise if a given setting has no effect; `reason` says why a key has none."""
     for key, text in given.items():
-        why = unused_reason(method, task, algorithm, key)
-        if why is not None and not (key == "margin" and "bounded" in given and algorithm is method.algorithm):
+        if (why := reason(key)) is not None:
             raise ConfigError(f"{key}={text}: has no effect with {algo}: {why}; leave it out")
 
 
@@ -50,8 +63,7 @@ def check_known(given: Mapping[str, str], task: Task, algo: str, algorithm: Algo
 def _explain(key: str, task: Task, algo: str, algorithm: Algorithm, keys: Sequence[str]) -> str:
     """Return what is wrong with an unknown key, and what to do."""
     if key in FLAGS or key in ("task.name", "task.id"):
-        flag = "the first argument" if key.startswith("task") else f"--{key}"
-        return f"not a key of --set; give it as {flag}"
+        return f"not a setting; give {'the task' if key.startswith('task') else key} as an argument of its own"
     group, _, name = key.rpartition(".")
     part = {**dict(_groups(algorithm)), "task": task}.get(group)
     if part is not None and group:

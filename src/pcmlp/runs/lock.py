@@ -2,8 +2,8 @@
 
 The operating system releases the lock of a process that died, however it died, so a stale lock blocks no other process.
 A file server can be wrong in both directions: it may keep the lock of a machine that died long ago (`once_free`), and
-it may release a lock whose process is alive, or not support locks at all. So the lock is signed, and its holder checks the
-signature before every write.
+it may release a lock whose process is alive, or not support locks at all. So the lock is signed, and its holder checks
+the signature before every write.
 """
 
 import json
@@ -15,8 +15,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import IO, Any
 
-from pcmlp.settings import ConfigError
-from pcmlp.types import RunStopped
+from pcmlp.errors import ConfigError, RunStopped
 
 NAME = "lock"
 _RETRY_S = 5.0  # seconds between two attempts

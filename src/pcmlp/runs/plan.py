@@ -17,6 +17,7 @@ from jaxtyping import Array
 
 from pcmlp.algorithms.deep import Deep, DeepLearner
 from pcmlp.algorithms.replan import Ahead, Search, replan, search
+from pcmlp.errors import ConfigError, RunStopped
 from pcmlp.parts import NAMES
 from pcmlp.runs.aim import FILE, Aim, Functions, check_functions, with_objective
 from pcmlp.runs.config import RunConfig, build, load_config, to_json
@@ -27,10 +28,9 @@ from pcmlp.runs.policy import save_policies
 from pcmlp.runs.resume import latest_checkpoint
 from pcmlp.runs.run import seed_keys
 from pcmlp.runs.summary import device, versions
-from pcmlp.settings import ConfigError
 from pcmlp.tasks.checks import Samples
 from pcmlp.trees import take
-from pcmlp.types import Policy, Problem, RunStopped
+from pcmlp.types import Policy, Problem
 
 _AHEAD = Ahead()
 
@@ -93,9 +93,9 @@ def collected(learned: LearnedRun) -> Samples:
     """Return all finite steps of the log, of all seeds together."""
     parts: list[list[np.ndarray]] = [[], [], []]
     for record in read(learned.path / "episodes"):
-        rows = [record.arrays[name] for name in ("state", "action", "next_state")]
+        rows = [np.asarray(x) for x in (record.rows.state, record.rows.action, record.rows.next_state)]
         known = [np.isfinite(x).all(axis=-1) for x in rows]
-        good = record.arrays["valid"] & np.logical_and.reduce(known)
+        good = record.rows.valid & np.logical_and.reduce(known)
         for part, x in zip(parts, rows, strict=True):
             part.append(x[good])
     state, action, next_state = (jnp.asarray(np.concatenate(part)) for part in parts)

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 
 from pcmlp.algorithms.deep import Deep, DeepLearner
 from pcmlp.algorithms.replan import Search, guided_policies
+from pcmlp.errors import ConfigError
 from pcmlp.runs.aim import Aim, Functions, read_plan, with_objective
 from pcmlp.runs.arrays import Damaged, load_facts_and_arrays, named_arrays, restore_tree, save_tree
 from pcmlp.runs.checkpoint import fingerprint
 from pcmlp.runs.config import RunConfig, build, load_config
 from pcmlp.runs.durable import check_own, room_for
-from pcmlp.settings import ConfigError
 from pcmlp.types import MDP, Algorithm, Learner, Policy, Problem
 
 _FILE = "policy.safetensors"

@@ -12,16 +12,17 @@ from typing import Any
 
 import equinox as eqx
 
+from pcmlp.errors import ConfigError
 from pcmlp.runs import checkpoint
 from pcmlp.runs.aim import FILE as PLAN
 from pcmlp.runs.checkpoint import Checkpoint, Facts
 from pcmlp.runs.config import RunConfig, to_json
 from pcmlp.runs.durable import check_own, read_json
-from pcmlp.runs.episodes import Extent, is_unchanged, read, rows_of
+from pcmlp.runs.episodes import Extent, is_unchanged, read
 from pcmlp.runs.folder import RunFolder, read_config, read_summary
 from pcmlp.runs.run import seed_keys
 from pcmlp.runs.summary import device, versions
-from pcmlp.settings import ConfigError, flatten
+from pcmlp.settings import flatten
 from pcmlp.types import MDP, Algorithm
 from pcmlp.usercode import check_code
 
@@ -91,7 +92,7 @@ def latest_checkpoint(config: RunConfig, algorithm: Algorithm, mdp: MDP, run: Pa
     if len(RunFolder(run).rows_through(n)) != (n + 1) * len(config.seeds):
         raise ConfigError(f"{run}/metrics.csv: ends before iteration {n} of the checkpoint; give another --out")
     _check_log(run, folder, found)
-    walked = (rows_of(record) for record in read(run / "episodes") if record.iteration <= n)
+    walked = (record.rows for record in read(run / "episodes") if record.iteration <= n)
     return Checkpoint(algorithm.restore_replay(point.learner, mdp, walked), point.facts)
 
 

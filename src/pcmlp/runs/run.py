@@ -18,13 +18,14 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from pcmlp.algorithms.certificate import promised
+from pcmlp.errors import RunStopped
 from pcmlp.runs import checkpoint
 from pcmlp.runs.callbacks import Callback, notify
 from pcmlp.runs.certificate import certificates, is_certified, standing, why_none
 from pcmlp.runs.checkpoint import Checkpoint, Facts, fingerprint
 from pcmlp.runs.config import RunConfig, to_json
 from pcmlp.runs.coverage import Entered
-from pcmlp.runs.episodes import EpisodeLog, Extent, cut, read, rows_of
+from pcmlp.runs.episodes import EpisodeLog, Extent, cut, read
 from pcmlp.runs.evaluate import Evaluator, evaluation_keys, scores
 from pcmlp.runs.folder import Row, RunFolder, as_read
 from pcmlp.runs.lock import Lock
@@ -32,7 +33,7 @@ from pcmlp.runs.policy import save_policies
 from pcmlp.runs.summary import CompileClock, device, summarise, versions
 from pcmlp.settings import walk
 from pcmlp.tasks.host import GymnasiumWorld, to_host
-from pcmlp.types import Algorithm, Iteration, Learner, Problem, RunStopped, World
+from pcmlp.types import Algorithm, Iteration, Learner, Problem, World
 
 _PATIENCE = 3  # consecutive iterations without learning after which a run stops
 _FEWER = 5  # evaluation episodes of the deployed policy for each one of the exploring policy
@@ -119,7 +120,7 @@ class Run:
         checkpoint.sweep(self.folder.checkpoint)
         self.rows = self.folder.cut(n)
         cut(self.folder.episodes, n)
-        self._entered.add(map(rows_of, read(self.folder.episodes)))
+        self._entered.add(record.rows for record in read(self.folder.episodes))
 
     def restored_facts(self) -> Facts | None:
         """Return the facts of the checkpoint that the run was resumed from."""

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from pcmlp.algorithms.deep import Deep
 from pcmlp.algorithms.pc_pg import PCPG
+from pcmlp.errors import RunStopped
 from pcmlp.imagine import unknown_functions
 from pcmlp.runs.callbacks import Callback, TensorBoard, listening, say, show_progress
 from pcmlp.runs.certificate import check_threshold, describe_threshold, standing
@@ -22,7 +23,7 @@ from pcmlp.runs.lock import Lock
 from pcmlp.runs.resume import ENDED, changed_machine, check_same, is_finished, latest_checkpoint
 from pcmlp.runs.run import Run
 from pcmlp.tasks.host import GymnasiumWorld
-from pcmlp.types import Algorithm, Problem, RunStopped, World
+from pcmlp.types import Algorithm, Problem, World
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)]
 
@@ -74,7 +75,8 @@ def train(
     if failure is not None:
         raise failure
     if status not in ENDED and command:
-        say(console, f"to go on: {command}{'' if '--resume' in command.split() else ' --resume'}")
+        flags = ["--resume", *(["--trust-code"] if config.code else [])]
+        say(console, " ".join(["to go on:", command, *(flag for flag in flags if flag not in command.split())]))
     return summary
 
 

@@ -1,4 +1,4 @@
-"""A pole on a cart, in pure JAX: a task that rivals are known to learn."""
+"""A pole on a cart, in pure JAX: a task that the rivals are known to solve."""
 
 import math
 from typing import ClassVar
@@ -16,7 +16,7 @@ _FALLEN = 12.0 / 180.0 * math.pi
 
 
 class CartPole(Task):
-    """A pole on a cart that is pushed left and right, paid for every step until it falls or the cart leaves the track.
+    """A pole on a cart that is pushed, paid for every step until it falls or the cart leaves the track.
 
     The state is (x, x., t, t.), t = 0 upright. With the force F = 10 a for a in [-1, 1], a cart of mass 1, a pole of
     mass 0.1 and half-length 0.5 and g = 9.8, the dynamics are those of Barto, Sutton & Anderson (1983):
@@ -24,10 +24,11 @@ class CartPole(Task):
         u = (F + 0.05 t.^2 sin t) / 1.1,    t.. = (g sin t - u cos t) / (0.5 (4/3 - 0.1 cos^2(t) / 1.1)),
         x.. = u - 0.05 t.. cos(t) / 1.1
 
-    in a step of Euler's of 0.02. All four start in U(-0.05, 0.05); |x'| > 2.4 or |t'| > 12 degrees ends an episode.
+    with an Euler step of 0.02. All four coordinates start in U(-0.05, 0.05); |x'| > 2.4 or |t'| > 12 degrees ends an
+    episode.
 
-    Gymnasium's CartPole-v1 but for its two forces, -10 and 10 / here: any between them, and 200 steps, of which 195 are
-    a success, as in its first version.
+    Gymnasium's CartPole-v1: two forces, -10 and 10, and 500 steps / here: any force between them, and 200 steps, of
+    which 195 are a success, as in CartPole-v0.
     """
 
     kind: ClassVar[str] = "small"

@@ -1,6 +1,6 @@
-"""Checks of a user's reward and terminal functions and Gymnasium environments, before anything long starts.
+"""Checks of a user's reward and terminal functions and Gymnasium environments, before learning starts.
 
-Each failure is a `ConfigError` of one line that says what is wrong and what to do.
+Each failure raises a `ConfigError` with one line that says what is wrong and what to do.
 """
 
 import contextlib
@@ -17,14 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from pcmlp.settings import ConfigError, first_line
+from pcmlp.errors import ConfigError, first_line
 from pcmlp.spaces import Box, Space
 
 Samples = tuple[Array, Array, Array]  # states, actions, next states, each with a leading axis
 
-_EXAMPLES = 16  # random rows to try a function with
+_EXAMPLES = 16  # number of random rows to try a function with
 _TOO_NEW = 3, 12  # the first version of MuJoCo with which gymnasium-robotics fails
-_TRIAL_STEPS = 32  # to compare two environments
+_TRIAL_STEPS = 32  # number of steps to compare two environments by
 _SUPPORTED = "supported is a 1-D Box of floats"
 _DETERMINISM = ("check_reset_seed_determinism", "check_step_determinism")
 _FLATTEN = "wrap the environment in gymnasium.wrappers.FlattenObservation"
@@ -58,7 +58,7 @@ def _check_output(kind: str, function: Any, samples: Samples, dtype: Any, wanted
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
         raise ConfigError(
             f"{kind}={_name(function)}: JAX cannot trace it ({first_line(error)}); "
-            "write it with jax.numpy, and jnp.where in the place of if"
+            "write it with jax.numpy, and jnp.where in place of if"
         ) from error
     except Exception as error:  # anything the user's code may raise
         raise ConfigError(
@@ -73,7 +73,7 @@ def _check_output(kind: str, function: Any, samples: Samples, dtype: Any, wanted
 
 
 class _Strict(np.ndarray):
-    """A vector that raises for an index out of bounds, where JAX takes the last coordinate instead."""
+    """A vector that raises for an index out of bounds, where JAX would return the last coordinate."""
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice) and self.ndim == 1:
@@ -91,7 +91,7 @@ def _check_coordinates(kind: str, function: Any, samples: Samples) -> None:
     except IndexError as error:
         has = f"a state has {state.size} coordinates and an action {action.size}, counted from 0"
         raise ConfigError(f"{kind}={_name(function)}: {first_line(error)}; {has}") from error
-    except Exception:  # it passed in JAX, and need not run on NumPy arrays
+    except Exception:  # the function passed in JAX, and need not work with NumPy arrays
         return
 
 
@@ -161,7 +161,7 @@ def import_robotics() -> Any:
     """Import Gymnasium-Robotics, an extra for hand-egg."""
     import_mujoco()
     try:
-        with contextlib.redirect_stderr(io.StringIO()):  # announcements about its other environments
+        with contextlib.redirect_stderr(io.StringIO()):  # suppresses announcements about its other environments
             import gymnasium_robotics
     except ImportError as error:
         raise ConfigError("gymnasium-robotics is not installed; run pip install 'pcmlp[robotics]'") from error
@@ -170,7 +170,7 @@ def import_robotics() -> Any:
 
 def check_environment(env: Any) -> list[str]:
     """Check that `env` is a Gymnasium environment that passes Gymnasium's own checks and has supported spaces. Return
-    notes for the user, a line each."""
+    notes for the user, one line each."""
     gymnasium = import_gymnasium()
     if not isinstance(env, gymnasium.Env):
         raise ConfigError(
@@ -182,10 +182,10 @@ def check_environment(env: Any) -> list[str]:
             _check_space(env, space, kind)
     repeats = _repeats_itself(env)
     try:
-        with warnings.catch_warnings():  # advice, such as on the scale of actions
+        with warnings.catch_warnings():  # suppresses advice, for example about the scale of actions
             warnings.simplefilter("ignore")
             _check_by_gymnasium(env, repeats)
-    except Exception as error:  # anything its checks or the environment may raise
+    except Exception as error:  # the checks and the environment may raise anything
         raise ConfigError(
             f"environment {env}: fails Gymnasium's {_failed_check(error)}: {first_line(error)}"
         ) from error
@@ -198,13 +198,13 @@ def check_environment(env: Any) -> list[str]:
     if repeats:
         return []
     return [
-        f"environment {env}: goes another way after the same reset(seed), so a run in it is not reproducible; "
+        f"environment {env}: gives different observations after the same reset(seed), so runs are not reproducible; "
         "let it draw all its random numbers from self.np_random, after super().reset(seed=seed)"
     ]
 
 
 def _check_by_gymnasium(env: Any, repeats: bool) -> None:
-    """Run Gymnasium's checks; if the environment does not repeat itself, without those of determinism."""
+    """Run Gymnasium's checks; leave out those of determinism if the environment is not reproducible."""
     from gymnasium.utils import env_checker, passive_env_checker
 
     try:
@@ -221,7 +221,7 @@ def _repeats_itself(env: Any) -> bool:
     """Return whether the same seed and actions lead to the same observations."""
     try:
         return same_steps(trial_steps(env), trial_steps(env))
-    except Exception:  # Gymnasium's checks will find it, and explain it better
+    except Exception:  # Gymnasium's checks will find the error and explain it better
         return True
 
 

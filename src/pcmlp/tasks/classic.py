@@ -1,13 +1,14 @@
 """The classic control tasks in pure JAX, with Gymnasium's dynamics and the paper's rewards.
 
-Mountain-car and acrobot (paper: section 7.1) pay nothing but a cost until their goal, where the episode ends:
+Mountain-car and acrobot (paper: section 7.1) pay only a cost until the goal, which ends the episode:
 
     r(s, a, s') = 100 [s' is a goal] - 0.1 a^2
 
 so an episode without the goal returns at most 0, and one with it at least 100 - 0.1 H: any positive return is a
 success. Pendulum (paper: section 7.2, after Wang et al. 2019) pays at every step.
-A state is what the agent observes: the cosine and sine of an angle that may turn round. Transition, reward and terminal
-recover the angle by arctan2: an imagined state need not lie on the unit circle, and its distance from it must not pay.
+A state is an observation: an angle that can make whole turns is given by its cosine and sine. Transition, reward and
+terminal recover the angle by arctan2, because an imagined state need not lie on the unit circle, and its distance from
+the circle must not change the reward.
 Actions are clipped to the task's range, for the dynamics and for the reward.
 """
 
@@ -25,9 +26,10 @@ from pcmlp.types import MDP, Problem, Task, never
 from pcmlp.world import JaxWorld
 
 Simulator = Literal["jax", "gymnasium"]
-_SIMULATOR = "real steps by this library's JAX code, or by Gymnasium's own environment"
+_SIMULATOR = "simulator of real steps: this library's JAX code, or Gymnasium's own environment"
 
-# Between the 0 of a still agent and the least return with the goal, 100 - 0.1 H: exact for horizons up to 990.
+# A return above this is a success. It lies between the return 0 of an idle agent and the least return with the goal,
+# 100 - 0.1 H, for horizons up to 990.
 _REACHED = 1.0
 
 
@@ -37,9 +39,9 @@ def sparse_reward(goal: Bool[Array, ""], action: Float[Array, "1"]) -> Float[Arr
 
 
 class MountainCar(Task):
-    """An underpowered car in a valley: it must swing to reach the flag on the right hill, which alone pays.
+    """An underpowered car in a valley: it must swing to reach the flag on a hill; only the flag pays.
 
-    The state is (x, v), with the throttle a in [-1, 1]:
+    The state is (x, v), the throttle is a in [-1, 1]:
 
         v' = v + 0.0015 a - 0.0025 cos 3x   in [-0.07, 0.07],       x' = x + v'   in [-1.2, 0.6]
 
@@ -94,7 +96,7 @@ def mountain_car_reward(
 
 
 class Acrobot(Task):
-    """Two links that hang from a joint, with a motor at the elbow only: swing the tip above the bar, which alone pays.
+    """Two links that hang from a joint, with a motor at the elbow only: only a tip above the bar pays.
 
     The state is (cos t1, sin t1, cos t2, sin t2, w1, w2): the first link's angle from hanging, the second's from the
     first, and their rates, |w1| <= 4 pi, |w2| <= 9 pi. With the torque a in [-1, 1], links of mass, length and moment
@@ -107,8 +109,9 @@ class Acrobot(Task):
     in one Runge-Kutta step of 0.2 with a held; the rates are then clipped. Angles and rates start in U(-0.1, 0.1); the
     goal is -cos t1 - cos(t1 + t2) > 1, a link above the bar.
 
-    paper: Gym's acrobot with a continuous torque and "the same reward scheme as in Mountain Car" / here: the cost's
-    weight is mountain-car's, the goal Gym's, and the horizon mountain-car's 200; the paper gives none of the three.
+    paper: Gym's acrobot with a continuous torque and "the same reward scheme as in Mountain Car" / here: the
+    weight of the cost is mountain-car's, the goal is Gym's, and the horizon is mountain-car's 200; the paper gives none
+    of the three.
     """
 
     kind: ClassVar[str] = "small"
@@ -189,8 +192,9 @@ class Pendulum(Task):
         w' = w + 0.05 (15 sin t + 3 a)   in [-8, 8],       t' = t + 0.05 w'
         r(s, a, s') = -(cos t + 0.1 |sin t| + 0.1 w^2 + 0.001 a^2)
 
-    of the state before the step: unlike Gymnasium's, this reward is highest at the bottom, as in the benchmark that the
-    paper's table follows. It starts with t ~ U(-pi, pi) and w ~ U(-1, 1), as Gymnasium's does, and nothing ends it.
+    where the reward uses the state before the step. Unlike Gymnasium's, this reward is highest at the bottom, as in the
+    benchmark that the paper's table follows. It starts with t ~ U(-pi, pi) and w ~ U(-1, 1), as in Gymnasium, and no
+    state ends the episode.
     """
 
     kind: ClassVar[str] = "small"
@@ -211,7 +215,7 @@ class Pendulum(Task):
 
 
 def pendulum_initial(key: Key[Array, ""]) -> Float[Array, "3"]:
-    """Draw the start: any angle, a slow rate."""
+    """Draw the start: any angle, and a slow rate."""
     t, w = jr.uniform(key, (2,), minval=-1.0, maxval=1.0)
     return jnp.stack([jnp.cos(math.pi * t), jnp.sin(math.pi * t), w])
 
@@ -235,6 +239,6 @@ def pendulum_reward(
 def _choose_simulator(simulator: Simulator, name: str, problem: Problem) -> Problem:
     if simulator == "jax":
         return problem
-    from pcmlp.tasks.gymnasium_classic import on_gymnasium  # Gymnasium is an extra
+    from pcmlp.tasks.gymnasium_classic import on_gymnasium  # imported here, because Gymnasium is optional
 
     return on_gymnasium(name, problem)

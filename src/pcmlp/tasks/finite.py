@@ -8,10 +8,11 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from pcmlp.errors import ConfigError
 from pcmlp.features.one_hot import OneHotFeatures, TableFeatures
 from pcmlp.models.linear_mdp import LinearMDP
 from pcmlp.models.tabular import Tabular
-from pcmlp.settings import ConfigError, setting
+from pcmlp.settings import setting
 from pcmlp.spaces import Finite
 from pcmlp.types import MDP, Problem, Task, never
 from pcmlp.world import JaxWorld
@@ -47,7 +48,7 @@ class RewardOfState(eqx.Module):
 
 
 class CombinationLock(Task):
-    """A code of `horizon` digits: the right action moves on, any other breaks the lock for the rest of the episode.
+    """A code of `horizon` digits: the right action enters the next one, any other breaks the lock.
 
     States 0 ... H-1 are the digits entered so far, H is open, H+1 is broken. Opening pays 1, nothing else pays, so
     the optimum is 1 and uniform random play reaches it with probability actions^-horizon.
@@ -82,10 +83,10 @@ class CombinationLock(Task):
 
 
 class LowRank(Task):
-    """A random linear MDP: (s, a) chooses a mixture phi(s, a) of `rank` latent factors, each a distribution mu_z of s'.
+    """A random linear MDP: s' comes from a mixture phi(s, a) of `rank` distributions mu_z, the factors.
 
-    The class Upsilon has `members`: the truth, near neighbours of it at all scales, and unrelated ones. One state pays
-    1 per visit; it is the start of nothing and hard to stay in.
+    The class Upsilon contains the truth, neighbours of it at many distances, and unrelated members. One state pays 1
+    per visit; no episode starts there, and it is hard to stay in.
     """
 
     kind: ClassVar[str] = "finite"
@@ -95,7 +96,7 @@ class LowRank(Task):
     rank: int = setting(5, "d: number of latent factors", least=1)
     members: int = setting(1024, "|Upsilon|: members of the class", least=1)
     seed: int = setting(0, "seed of the MDP", least=0)
-    upsilon: str = setting("", "a .npy file [members, rank, states] to use instead; its first member is the truth")
+    upsilon: str = setting("", "a .npy file [members, rank, states] with the class; its first member is the truth")
 
     def build(self) -> Problem:
         """Return the task's world, phi and class of models."""
@@ -105,10 +106,10 @@ class LowRank(Task):
         truth = rng.dirichlet(np.full(S, 0.3), size=d)
         upsilon = load_class(self.upsilon) if self.upsilon else neighbours(rng, truth, self.members)
         features = TableFeatures(jnp.asarray(phi, jnp.float32))
-        # The learner starts from the member that is furthest from the truth: nothing is known before the first data.
+        # The learner starts from the member that is furthest from the truth: it knows nothing before the first data.
         far = int(np.abs(upsilon - upsilon[0]).sum((1, 2)).argmax()) if upsilon.ndim == 3 else 0
         model = LinearMDP(features, jnp.asarray(upsilon, jnp.float32), far)
-        # The paying state is the one that uniform play visits least.
+        # The rewarded state is the one that uniform play visits least.
         truth_model = model.member(0)
         p = np.asarray(truth_model.probabilities(), np.float64)
         visits = np.linalg.matrix_power(p.mean(1), 50)[0]
@@ -126,7 +127,7 @@ class LowRank(Task):
 
 
 def neighbours(rng: np.random.Generator, truth: np.ndarray, members: int) -> np.ndarray:
-    """Return the truth, then mixtures of it with other distributions, from a hundredth of their weight to all of it."""
+    """Return the truth, then mixtures of it with other distributions, whose weights range from a hundredth to 1."""
     d, S = truth.shape
     weight = np.concatenate([[0.0], np.geomspace(0.01, 1.0, max(members - 1, 1))])[:members, None, None]
     other = rng.dirichlet(np.full(S, 0.3), size=(members, d))

@@ -1,5 +1,5 @@
 """The classic tasks of `classic.py` on Gymnasium's own simulators: the same rewards, ends, starts and horizons, but
-real steps are Gymnasium's, on the host."""
+real steps are taken by Gymnasium on the host."""
 
 import dataclasses
 from collections.abc import Callable
@@ -16,7 +16,7 @@ def on_gymnasium(name: str, problem: Problem) -> Problem:
     """Return the problem with Gymnasium's simulator in place of the JAX world."""
     known = problem.world.mdp
     world = GymnasiumWorld.of(_simulator(name), reward=known.reward, terminal=known.terminal, horizon=known.horizon)
-    # All three start as Gymnasium's do, so starts need not be sampled.
+    # All three tasks have Gymnasium's starts, so starts need not be sampled.
     world = eqx.tree_at(lambda w: w.mdp.initial, world, known.initial)
     return dataclasses.replace(problem, world=world)
 
@@ -44,7 +44,7 @@ def _simulator(name: str) -> Callable[[], Any]:
         def step(self, action):
             self.AVAIL_TORQUE = [float(action[0])]
             observation, reward, _, truncated, info = super().step(0)
-            # The task decides by the observation: Gymnasium's own end, in 64 bits, may differ by a rounding.
+            # The task decides the end from the observation: Gymnasium's own test, in 64 bits, may round differently.
             return observation, reward, False, truncated, info
 
     return {

@@ -1,10 +1,10 @@
 """Kernelized nonlinear regulators in pure JAX: s' = W* phi(s, a) + N(0, sigma^2 I) with phi polynomial.
 
-Both pay for being in a small region far from the start, and a hundredth of that for rest:
+Both tasks pay for being in a small region far from the start, and about a hundredth of that for rest:
 
     r(s, a, s') = 0.99 [ |position(s') - goal| <= radius ] + 0.01 (1 - |a|^2 / dim(a))      in [0, 1]
 
-A learner without a bonus has never seen its actions do anything, is paid for rest, and rests.
+A learner without a bonus never sees an effect of its actions, is paid for rest, and so stays at rest.
 """
 
 import math
@@ -34,7 +34,7 @@ class StartAt(eqx.Module):
 
 
 class GoalReward(eqx.Module):
-    """0.99 within a radius of the goal, and up to 0.01 for rest."""
+    """A reward of 0.99 within a radius of the goal, and up to 0.01 for rest."""
 
     goal: Float[Array, " p"]
     radius: float
@@ -52,9 +52,9 @@ _FRICTION = 0.7
 
 
 class Sticky(eqx.Module):
-    """phi(s, a) = (s / units, grip(a)) / C: linear in the state and in what the actuators let through.
+    """phi(s, a) = (s / units, grip(a)) / C: linear in the state and in the effective action grip(a).
 
-    grip(a) = sign(a) max(|a| - 0.7, 0) / 0.3: nothing happens below seven tenths of full throttle.
+    grip(a) = sign(a) max(|a| - 0.7, 0) / 0.3: actions below 0.7 have no effect.
     """
 
     units: Float[Array, " s"]
@@ -67,10 +67,10 @@ class Sticky(eqx.Module):
 
 
 class LinearSystem(Task):
-    """A cart on a plane, position and velocity: v' = 0.7 v + 0.3 grip(a), p' = p + 0.3 v; the goal is at (2.5, 2.5).
+    """A cart on a plane: v' = 0.7 v + 0.3 grip(a), p' = p + 0.3 v; the goal is at (2.5, 2.5).
 
-    Static friction keeps small actions from doing anything, so that a learner at rest has no data on what its actuators
-    do, however long it rests: that is what makes a linear system need exploration at all.
+    Because of static friction, small actions have no effect, so a learner at rest gets no data about its actuators.
+    This is why a linear system needs exploration here.
     """
 
     kind: ClassVar[str] = "regulator"
@@ -82,7 +82,7 @@ class LinearSystem(Task):
         eye, zero = np.eye(2), np.zeros((2, 2))
         A = np.block([[eye, 0.3 * eye], [zero, 0.7 * eye]])
         B = np.block([[zero], [0.3 * eye]])
-        far = 0.3 * self.horizon + 0.5  # as far as full throttle gets, and noise
+        far = 0.3 * self.horizon + 0.5  # the furthest point at full throttle, with room for noise
         bound = np.array([far, far, 1.2, 1.2])
         states = Box(-bound, bound)
         features = Sticky(states.high, 1 / math.sqrt(6))
@@ -92,10 +92,10 @@ class LinearSystem(Task):
 
 
 class DoubleWell(Task):
-    """A ball in a double well: v' = v + dt (p - p^3 - 0.1 v + a / 4), p' = p + dt v'; features of degree 3.
+    """A ball in a double well: v' = v + dt (p - p^3 - 0.1 v + a / 4), p' = p + dt v'.
 
-    It starts at rest in the left well and the goal is the bottom of the right one. A quarter is too little to push
-    it over the barrier between them, so it must be swung.
+    Its features have degree 3. It starts at rest in the left well, and the goal is the bottom of the right one. A force
+    of a / 4 is too weak to push the ball over the barrier, so it must be swung.
     """
 
     kind: ClassVar[str] = "regulator"
@@ -107,7 +107,7 @@ class DoubleWell(Task):
         """Return the task's world, phi and class of models."""
         states = Box.of(2.0, 2)
         features = PolynomialFeatures.of(states, Box.of(1.0, 1), degree=3)
-        force = {(1, 0, 0): 1.0, (3, 0, 0): -1.0, (0, 1, 0): -0.1, (0, 0, 1): 0.25}  # in powers of p, v, a
+        force = {(1, 0, 0): 1.0, (3, 0, 0): -1.0, (0, 1, 0): -0.1, (0, 0, 1): 0.25}  # keys are powers of p, v, a
         velocity = {k: self.dt * c + (k == (0, 1, 0)) for k, c in force.items()}
         position = {k: self.dt * c for k, c in velocity.items()}
         position[(1, 0, 0)] += 1.0
@@ -131,7 +131,7 @@ def _task(
     horizon: int,
     sigma: float,
 ) -> Problem:
-    radius = 1.25 * float(np.linalg.norm(W))  # F: the learner knows the norm up to a quarter
+    radius = 1.25 * float(np.linalg.norm(W))  # F: the learner knows the norm to within a quarter
     truth = KNRTransition(jnp.asarray(W, jnp.float32), features, sigma)
     mdp = MDP(StartAt(start), truth, reward, never, states, actions, horizon)
     model = KNR(radius=radius, features=features, sigma=sigma)

@@ -1,4 +1,4 @@
-"""A point in a U-shaped maze, in pure JAX: the goal is close to the start and the way to it leads away from it.
+"""A point in a U-shaped maze, in pure JAX: the goal is close to the start, but the way to it first leads away.
 
 The square [0, 3]^2 has a solid block between the start, below, and the goal, above; the free squares of side 1 are
 
@@ -6,18 +6,18 @@ The square [0, 3]^2 has a solid block between the start, below, and the goal, ab
     #####  ##   .            y in 1 ... 2, solid for x < 2
     start  .    .            y in 0 ... 1
 
-An action (a_x, a_y) in [-1, 1]^2 moves the point by 0.1 a, first along x, then along y from where x has led. A move
-that would end in the block or outside the square is not made: that axis stays where it was, it does not slide up to the
-wall, and the other one moves if it can. Two moves along axes, each of them free, cut no corner, which testing both axes
-from the old point would allow; and a step of 0.1 cannot jump over a block of 2 x 1. The block is open at its edges
-y = 1, y = 2 and x = 2, along which the point may slide, but not at x = 0: the line between it and the outer wall
-would be a way through. The outer walls belong to the square.
+An action (a_x, a_y) in [-1, 1]^2 moves the point by 0.1 a, first along x, then along y. A move along an axis that
+would end in the block or outside the square is not made: that coordinate stays unchanged, and the other one moves if it
+can. Because the second move starts where the first has ended, the point cannot cut a corner; and a step of 0.1 cannot
+jump over a block of 2 x 1. The edges y = 1, y = 2 and x = 2 of the block are free, so that the point may slide along
+them, but the edge x = 0 is not: otherwise there would be a way through along the outer wall. The outer walls belong to
+the square.
 
     r(s, a, s') = 100 [|s' - (0.5, 2.5)| <= 0.4] - 0.01 |a|^2
 
 and the goal ends the episode. Without it an episode of H steps returns at most 0, with it at least 100 - 0.02 H: any
-positive return is a success. It stands for the maze of section 7.3 of the paper at a size where every state can be
-counted. Unlike mountain-car it is not solved by going far, so it needs a cover and not only a bonus.
+positive return is a success. It is a small version of the maze of section 7.3 of the paper, in which every state can be
+counted. Unlike mountain-car, it is not solved by going far, so it needs a cover and not only a bonus.
 """
 
 from typing import ClassVar
@@ -37,7 +37,7 @@ _STEP = 0.1
 
 
 class PointUMaze(Task):
-    """A point in a U-shaped maze: the goal is close, and the way to it leads away from it and around a block."""
+    """A point in a U-shaped maze: the goal is close, but the way to it leads around a block."""
 
     kind: ClassVar[str] = "small"
     horizon: int = setting(100, "steps of an episode", least=1, tiny=20)

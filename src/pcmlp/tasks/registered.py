@@ -1,7 +1,7 @@
 """`gym:ID`: any environment that is registered with Gymnasium and has vectors for observations and actions.
 
-Its reward and termination may be given as functions in a file, `task.reward=FILE.py:NAME`; where they are not, they are
-learned from samples. Its time limit is the horizon.
+Its reward and termination may be given as functions in a file, `task.reward=FILE.py:NAME`; otherwise they are
+learned from samples. The horizon is its time limit.
 """
 
 import difflib
@@ -10,7 +10,8 @@ from typing import ClassVar
 
 import equinox as eqx
 
-from pcmlp.settings import ConfigError, first_line, setting
+from pcmlp.errors import ConfigError, first_line
+from pcmlp.settings import setting
 from pcmlp.tasks.checks import import_gymnasium
 from pcmlp.types import Problem, Task
 from pcmlp.usercode import load_function
@@ -30,9 +31,14 @@ class GymnasiumTask(Task):
     timeout: float = setting(60.0, "seconds that a step may take in a worker process", above=0)
     max_faults: int = setting(100, "faults of the environment that a run survives", least=0)
 
+    @property
+    def learns_outcome(self) -> bool:
+        """Whether reward or end have to be learned, because no function was given."""
+        return self.reward is None or self.terminal is None
+
     def build(self) -> Problem:
         """Return the environment's world, after trying it out."""
-        from pcmlp.tasks.host import GymnasiumWorld  # only users of Gymnasium wait for it
+        from pcmlp.tasks.host import GymnasiumWorld  # imported here, because the import is slow
 
         gymnasium = import_gymnasium()
         world = GymnasiumWorld.of(
@@ -50,15 +56,15 @@ class GymnasiumTask(Task):
 def find_registered(name: str) -> int | None:
     """Return the time limit of a registered environment, or raise if it is not registered."""
     gymnasium = import_gymnasium()
-    if ":" in name:  # which Gymnasium takes for a module to import
+    if ":" in name:  # Gymnasium would import the part before the colon
         raise ConfigError(
-            f"task={PREFIX}{name}: an environment in a module of yours; hand it to DeepPCMLP in Python, "
+            f"task={PREFIX}{name}: names a module to import; pass the environment to DeepPCMLP in Python, "
             "or let your package register it with Gymnasium as a plugin"
         )
     try:
         return gymnasium.spec(name).max_episode_steps
     except gymnasium.error.Error as error:
         near = difflib.get_close_matches(name, gymnasium.registry, n=3, cutoff=0.5)
-        found = f"the nearest are {', '.join(near)}" if near else "gymnasium.pprint_registry() shows what is"
+        found = f"the nearest are {', '.join(near)}" if near else "gymnasium.pprint_registry() lists all"
         why = first_line(error)
         raise ConfigError(f"task={PREFIX}{name}: not registered with Gymnasium ({why}); {found}") from error

@@ -1,7 +1,7 @@
-"""Policies next to a simulator on the host, compiled once for each kind of policy.
+"""Policies that act next to a simulator on the host, compiled once for each kind of policy.
 
-A step of the physics takes about a tenth of a millisecond, so little else may happen in one. Policies are therefore on
-the processor that steps, without the parts that only learning needs, and their noise is drawn for a whole walk at once.
+A step of the physics takes about a tenth of a millisecond, so everything else must be fast. Therefore policies are on
+the processor that steps, without the parts that only learning needs, and their noise is drawn for whole episodes.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from pcmlp.types import Action, Carry, Policy, PredrawsNoise
+from pcmlp.rollout import PredrawsNoise
+from pcmlp.types import Action, Carry, Policy
 
 
 def to_host(tree: PyTree) -> Any:
@@ -27,14 +28,14 @@ def to_host(tree: PyTree) -> Any:
     arrays, rest = eqx.partition(tree, lambda x: eqx.is_array(x) or isinstance(x, np.ndarray))
     try:
         processor = jax.local_devices(backend="cpu")[0]
-    except RuntimeError:  # JAX_PLATFORMS names accelerators only
+    except RuntimeError:  # JAX_PLATFORMS lists only accelerators
         processor = None
     return eqx.combine(jax.device_put(arrays, processor), rest)
 
 
 def inference_policies(policies: Policy, keys: Array) -> tuple[Policy, Array]:
-    """Drop what only learning needs, as every array costs time at each step, and move the rest to the host. Policies
-    that search stay on the accelerator."""
+    """Drop the parts that only learning needs, because every array costs time at each step, and move the rest to the
+    host. Policies that search stay on the accelerator."""
     policies = policies.inference_only() if isinstance(policies, PredrawsNoise) else policies
     if policies.searches or jax.default_backend() == "cpu":
         return policies, keys
@@ -51,8 +52,8 @@ def init_memory(policies: Policy, lanes: Array) -> Carry:
 
 
 def sample_noise(policies: Policy, keys: Array, numbers: Array) -> list[Array]:
-    """Return what each policy draws by its seed's key with each of the numbers folded in, or that key if the policy
-    does not draw ahead."""
+    """Return the noise of each policy for its seed's key with each of the numbers folded in, or these keys if the
+    policy cannot draw noise in advance."""
 
     def one(policy, key, number):
         key = jr.fold_in(key, number)
@@ -65,7 +66,7 @@ def sample_noise(policies: Policy, keys: Array, numbers: Array) -> list[Array]:
 
 
 def act(policies: Policy, noise: list[Array], memory: Carry, begins: Array, state: Array) -> tuple[Carry, Action]:
-    """Return every lane's next memory and action; an episode that `begins` has a new memory."""
+    """Return every lane's next memory and action; where an episode `begins`, the memory is new."""
 
     def one(policy, noise, memory, begins, state):
         memory = jax.tree.map(lambda new, old: jnp.where(begins, new, old), policy.init(), memory)

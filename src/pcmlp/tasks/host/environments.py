@@ -16,44 +16,44 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from pcmlp.errors import ConfigError, first_line
 from pcmlp.observed import Fault, Observed
-from pcmlp.settings import ConfigError, first_line
 from pcmlp.tasks.checks import Samples, check_environment, import_gymnasium, same_steps, trial_steps
 from pcmlp.tasks.host.faults import Faults, ObservationCheck
 from pcmlp.workers import Copies, Order, Workers
 
-_MAX_COPIES = 128  # at a time: a robot's simulator takes some megabytes
-_SAMPLES = 32  # random steps to check reward and terminal functions with
-_MAX_IN_A_ROW = 5  # faults of a lane with no complete episode between them
+_MAX_COPIES = 128  # most copies at a time: a robot's simulator takes some megabytes
+_SAMPLES = 32  # number of random steps to check reward and terminal functions with
+_MAX_IN_A_ROW = 5  # most faults of a lane without a complete episode between them
 _MAIN_GUARD = "a script that uses workers has to call this under if __name__ == '__main__':"
 
 
 class Environments:
-    """Environments by lane, compared by identity so that they can be a static field of a compiled program's input."""
+    """The environments of all lanes, compared by identity, so that they can be a static field of a compiled input."""
 
     def __init__(
         self, first: Any, make: Callable[[], Any] | str, copies: Copies | Workers, notes: list[str], max_faults: int
     ):
-        """`make` makes another environment like `first`, or tells why nothing does."""
+        """Store `make`, which makes another environment like `first`, or is a string that says why none can be made."""
         self.first = first
-        self.limit = 1 if isinstance(make, str) else _MAX_COPIES  # copies at a time
+        self.limit = 1 if isinstance(make, str) else _MAX_COPIES  # most copies at a time
         self.faults = Faults()
-        self.notes = notes  # for the user, a line each
-        self.physics_s = 0.0  # spent in resets and steps so far
-        self.policy_s = 0.0  # spent waiting for actions so far
+        self.notes = notes  # for the user, one line each
+        self.physics_s = 0.0  # seconds spent in resets and steps so far
+        self.policy_s = 0.0  # seconds spent waiting for actions so far
         self._make = make
         self._copies = copies
         self._max_faults = max_faults
         self._check = ObservationCheck(first.observation_space)
         self._actions = first.action_space.dtype, first.action_space.low, first.action_space.high
         self._used: set[int] = set()  # lanes that have had a copy
-        self._steps = np.zeros(0, int)  # of each lane's episode
-        self._in_a_row: Counter[int] = Counter()  # faults by lane
-        self._seeds: dict[int, tuple[int, int]] = {}  # by lane: the last seed given, and how many replaced it since
+        self._steps = np.zeros(0, int)  # steps of each lane's current episode
+        self._in_a_row: Counter[int] = Counter()  # lane -> faults in a row
+        self._seeds: dict[int, tuple[int, int]] = {}  # lane -> the last given seed, and the number of its replacements
 
     @staticmethod
     def of(make: Any, seeds: int, workers: int = 0, timeout: float = 60.0, max_faults: int = 100) -> "Environments":
-        """Check `make`, which is an environment or makes one, and make a copy for each seed."""
+        """Check `make`, an environment or a function that makes one, and make a copy for each seed."""
         _check_numbers(workers, timeout, max_faults)
         gymnasium = import_gymnasium()
         given = isinstance(make, gymnasium.Env) or not callable(make)
@@ -70,30 +70,30 @@ class Environments:
         return environments
 
     def prepare(self, count: int) -> None:
-        """Make the first `count` copies; here, a failure is bad input and not a fault."""
+        """Make the first `count` copies; a failure here is bad input and not a fault."""
         self._reserve(count)
         made = self._make_copies([lane for lane in range(count) if lane not in self._copies.ready])
         for row in np.flatnonzero((made.fault != Fault.NONE) & (made.fault != Fault.LOST)).tolist():
             remedy = f"; {_MAIN_GUARD}" if made.fault[row] == Fault.DIED else ""
-            raise ConfigError(f"environment {self.first}: another one cannot be made: {made.messages[row]}{remedy}")
+            raise ConfigError(f"environment {self.first}: cannot be made a second time: {made.messages[row]}{remedy}")
         self._used.update(range(count))
 
     def reset(self, lanes: np.ndarray, seeds: np.ndarray | None = None, *, fixed: bool = False) -> np.ndarray:
-        """Return the first observations of the `lanes` marked, [seeds, width, ...], and zeros elsewhere.
+        """Return the first observations of the marked `lanes`, [seeds, width, ...], and zeros elsewhere.
 
-        Without `seeds`, environments go on with their own random numbers. A copy that fails is made again and reset
+        Without `seeds`, environments continue with their own random numbers. A copy that fails is made again and reset
         with another seed, or with the same one if seeds are `fixed`.
         """
         self._reserve(lanes.size)
         observation = np.zeros((lanes.size, *self._check.shape), np.float32)
-        waiting: dict[int, int | None] = {}  # lanes that are to be reset, and their seeds
+        waiting: dict[int, int | None] = {}  # lanes to reset, and their seeds
         for lane in np.flatnonzero(lanes).tolist():
             if self._end_episode(lane) and lane in self._copies.ready:
-                del self._in_a_row[lane]  # a complete episode
+                del self._in_a_row[lane]  # the last episode was complete
             if seeds is not None:
                 waiting[lane] = int(seeds.flat[lane])
                 self._seeds[lane] = int(seeds.flat[lane]), 0
-            else:  # a new copy has no random numbers to go on with
+            else:  # a new copy has no random state to continue from
                 waiting[lane] = None if lane in self._copies.ready else self._replace_seed(lane)
         while waiting:
             observed = self._begin(waiting)
@@ -108,10 +108,10 @@ class Environments:
         return observation.reshape(*lanes.shape, -1)
 
     def step(self, actions: np.ndarray, lanes: np.ndarray) -> Observed:
-        """Step the `lanes` marked, [seeds, width]; what is returned has their shape, and zeros elsewhere and in faulty
-        rows. Messages are by flat index."""
+        """Step the marked `lanes`, [seeds, width]; the result has their shape, with zeros elsewhere and in faulty rows.
+        Messages are indexed by the flat lane number."""
         dtype, low, high = self._actions
-        # In the space's own precision: a bound rounded to 32 bits may lie outside of it. `np.clip` takes longer.
+        # Clip in the precision of the space: a bound rounded to 32 bits may lie outside. `np.clip` is slower.
         actions = np.minimum(np.maximum(actions.astype(dtype), low), high).reshape(lanes.size, -1)
         chosen, ready = np.flatnonzero(lanes).tolist(), self._copies.ready
         present = [lane for lane in chosen if lane in ready]
@@ -119,7 +119,7 @@ class Environments:
             observed = self._ask("step", present, actions)
         else:
             observed = Observed.blank(lanes.size, self._check.shape)
-            observed.fault[chosen] = Fault.LOST  # unless it is stepped
+            observed.fault[chosen] = Fault.LOST  # overwritten if the lane is stepped
             observed.put(present, self._ask("step", present, actions[present]))
         self._steps[: lanes.size] += lanes.ravel() & (observed.fault != Fault.LOST)
         for lane in np.flatnonzero(observed.fault).tolist():
@@ -148,7 +148,7 @@ class Environments:
         return np.stack([self.reset(lane, np.full((1, 1), seed))[0, 0] for seed in range(count)])
 
     def close(self) -> None:
-        """End workers and close copies, except an environment that was handed in; a later walk makes new ones."""
+        """End workers and close copies, except an environment that the user gave; new copies are made when needed."""
         self._copies.close()
 
     def _reserve(self, count: int) -> None:
@@ -168,7 +168,7 @@ class Environments:
         made = {lanes[row] for row in missing if not observed.fault[row]}
         self.faults.restarts += len(made & self._used)
         self._used |= made
-        # A process that dies while it makes one copy loses all others it had.
+        # A process that dies while it makes one copy loses all its other copies.
         present = [row for row, lane in enumerate(lanes) if lane in self._copies.ready]
         there = [lanes[row] for row in present]
         observed.put(present, self._ask("reset", there, [waiting[lane] for lane in there]))
@@ -187,12 +187,12 @@ class Environments:
         return made
 
     def _end_episode(self, lane: int) -> int:
-        """Return the steps of a lane's episode, and start counting again."""
+        """Return the steps of a lane's episode, and reset their count."""
         steps, self._steps[lane] = int(self._steps[lane]), 0
         return steps
 
     def _reject(self, lane: int, observed: Observed, row: int) -> None:
-        """Count a fault and the episode it spoils; raise if there are too many."""
+        """Count a fault and the lost episode; raise if there are too many faults."""
         steps = self._end_episode(lane)
         self.faults.rejected += steps
         self._copies.ready.discard(lane)
@@ -202,13 +202,13 @@ class Environments:
         self.faults.add(fault, observed.messages[row] + (f", at step {steps} of an episode" if steps else ""))
         self._in_a_row[lane] += 1
         if self._in_a_row[lane] >= _MAX_IN_A_ROW:
-            raise self.faults.error(self.first, fault, f"failed {_MAX_IN_A_ROW} times in a row, begun anew each time")
+            raise self.faults.error(self.first, fault, f"failed {_MAX_IN_A_ROW} times in a row, each from a new start")
         if self.faults.total > self._max_faults:
             reason = f"failed {self.faults.total} times, with max_faults={self._max_faults}"
             raise self.faults.error(self.first, fault, reason, ", or give a larger max_faults")
 
     def _replace_seed(self, lane: int) -> int:
-        """Return a seed for a lane whose own is used up."""
+        """Return a new seed for a lane whose seed has failed."""
         seed, count = self._seeds.get(lane, (0, 0))
         self._seeds[lane] = seed, count + 1
         return derive_seed(seed, count + 1)
@@ -222,7 +222,7 @@ def derive_seed(*numbers: int) -> int:
 def _make_first(make: Callable[[], Any]) -> Any:
     gymnasium = import_gymnasium()
     try:
-        with warnings.catch_warnings(action="ignore"):  # such as that there is a newer version
+        with warnings.catch_warnings(action="ignore"):  # for example, that there is a newer version
             return make()
     except gymnasium.error.Error as error:
         raise ConfigError(f"environment: cannot be made: {first_line(error)}") from error
@@ -232,46 +232,46 @@ def _make_first(make: Callable[[], Any]) -> Any:
 
 def _check_numbers(workers: int, timeout: float, max_faults: int) -> None:
     if workers < 0:
-        raise ConfigError(f"workers={workers}: give how many processes step the environment, or 0 for none but this")
+        raise ConfigError(f"workers={workers}: give the number of worker processes, or 0 to use this process")
     if not timeout > 0:
-        raise ConfigError(f"timeout={timeout}: give the seconds that a step may take, more than 0")
+        raise ConfigError(f"timeout={timeout}: give the most seconds that a step may take, more than 0")
     if max_faults < 0:
-        raise ConfigError(f"max_faults={max_faults}: give how many faults a run may survive, 0 or more")
+        raise ConfigError(f"max_faults={max_faults}: give the number of faults that a run may survive, 0 or more")
 
 
 def _pickle(first: Any, make: Callable[[], Any] | str, workers: int) -> bytes:
-    """Return what worker processes make environments with."""
+    """Return the pickled function with which worker processes make environments."""
     remedy = (
         "give a function or a class from the top level of a module, such as "
         "functools.partial(gymnasium.make, ID), or workers=0"
     )
     if isinstance(make, str):
-        raise ConfigError(f"workers={workers}: each makes the environment {first} for itself, and {make}; {remedy}")
+        raise ConfigError(f"workers={workers}: each worker has to make the environment {first}, but {make}; {remedy}")
     try:
         return pickle.dumps(make)
     except Exception as error:  # pickle's own errors, and anything an object's methods may raise
         raise ConfigError(
-            f"workers={workers}: what makes the environment {first} cannot be sent to a process "
+            f"workers={workers}: the function that makes {first} cannot be sent to a process "
             f"({first_line(error)}); {remedy}"
         ) from error
 
 
 def _maker_like(env: Any, repeats: bool) -> Callable[[], Any] | str:
-    """Return a function that makes environments like `env`, or why there is none. They are compared unless `env` does
-    not even repeat itself."""
+    """Return a function that makes environments like `env`, or a string that says why there is none. A new environment
+    is compared with `env`, unless `env` is not reproducible."""
     gymnasium = import_gymnasium()
     if env.spec is None:
         return "it is not registered with Gymnasium"
     spec = deepcopy(env.spec)
-    spec.kwargs.pop("render_mode", None)  # one window is enough
+    spec.kwargs.pop("render_mode", None)  # a copy needs no window
     try:
         copy = gymnasium.make(spec)
         same = spec.nondeterministic or not repeats or same_steps(trial_steps(env), trial_steps(copy))
         copy.close()
     except Exception as error:  # anything the environment or a wrapper may raise
-        return f"its spec makes none ({first_line(error)})"
+        return f"its spec does not make one ({first_line(error)})"
     if not same:
-        return "what its spec makes moves differently"  # `env` was changed after it was made
+        return "the environment that its spec makes behaves differently"  # `env` was changed after it was made
     return partial(gymnasium.make, spec)
 
 

@@ -1,8 +1,8 @@
 """Faults of environments: found in observations, counted, and reported when there are too many.
 
-An observation may leave its space by a rounding error. One that is not finite, or beyond a bound by more than a
-thousandth of its range, is a fault, and so is an environment that raises, hangs or dies. No transition of the episode
-that it happens in is used.
+An observation may leave its space by a rounding error. An observation that is not finite, or beyond a bound by more
+than a thousandth of its range, is a fault; so is an environment that raises, hangs or dies. No transition of an episode
+with a fault is used.
 """
 
 import dataclasses
@@ -10,22 +10,22 @@ from typing import Any
 
 import numpy as np
 
+from pcmlp.errors import EnvironmentFault
 from pcmlp.observed import Fault, Observed
-from pcmlp.types import EnvironmentFault
 
-_TOLERANCE = 1e-3  # of a range, beyond its ends
-_ROUNDING = 1e-6  # of a bound: the relative error of 32-bit floats
+_TOLERANCE = 1e-3  # tolerated excess over a bound, as a share of the range
+_ROUNDING = 1e-6  # tolerated excess over a bound, as a share of the bound: the relative error of 32-bit floats
 
 _REMEDIES = {
-    Fault.RAISED: "mend what raises",
+    Fault.RAISED: "fix the error that it raises",
     Fault.MALFORMED: (
         "return (observation, info) from reset and (observation, reward, terminated, truncated, info) from step"
     ),
     Fault.NOT_FINITE: "keep its simulation from diverging, with bounded forces or smaller time steps",
     Fault.SHAPE: "return observations of its observation_space's shape",
     Fault.OUTSIDE: "widen its observation_space if such values are right",
-    Fault.HUNG: "mend what hangs, or give a longer timeout if it is only slow",
-    Fault.DIED: "see what it wrote to stderr, and whether there is memory for as many copies",
+    Fault.HUNG: "fix what hangs, or give a longer timeout if it is only slow",
+    Fault.DIED: "look at its output on stderr, and check that there is enough memory for all copies",
 }
 
 
@@ -33,9 +33,9 @@ _REMEDIES = {
 class Faults:
     """The faults of a world's environments so far."""
 
-    rejected: int = 0  # transitions that are in no data: the faulty ones, and those before them in their episodes
+    rejected: int = 0  # discarded transitions: the faulty ones, and those before them in their episodes
     restarts: int = 0  # environments that were made again
-    kinds: dict[str, int] = dataclasses.field(default_factory=dict)  # how many faults of each kind
+    kinds: dict[str, int] = dataclasses.field(default_factory=dict)  # kind -> number of faults
     last: str = ""
 
     @property
@@ -49,7 +49,7 @@ class Faults:
         self.last = message
 
     def error(self, env: Any, kind: Fault, reason: str, remedy: str = "") -> EnvironmentFault:
-        """Return the error that ends a run, of which the last fault was of this kind."""
+        """Return the error that ends a run, given the kind of the last fault."""
         line = f"environment {env}: {reason}; the last time, {self.last} ({self}); {_REMEDIES[kind]}{remedy}"
         return EnvironmentFault(" ".join(line.split()))
 
@@ -61,14 +61,14 @@ class Faults:
 
 
 class ObservationCheck:
-    """The test whether 32-bit floats can be an observation of a space."""
+    """A test of whether 32-bit floats can be an observation of a space."""
 
     def __init__(self, space: Any):
         low, high = space.low.astype(np.float64), space.high.astype(np.float64)
         largest = np.finfo(np.float32).max
         with np.errstate(invalid="ignore"):
             span = high - low
-        for bound, other in ((low, high), (high, low)):  # with a bound on one side only, there is no range
+        for bound, other in ((low, high), (high, low)):  # a space with only one bound has no range
             span = np.where(np.isfinite(bound) & ~np.isfinite(other), np.maximum(1.0, np.abs(bound)), span)
         size = np.maximum(*(np.where(np.isfinite(x), np.abs(x), 0.0) for x in (low, high)))
         room = np.where(np.isfinite(span), _TOLERANCE * span, 0.0) + _ROUNDING * size
@@ -79,8 +79,8 @@ class ObservationCheck:
         self._high = np.clip(high + room, -largest, largest).astype(np.float32)
 
     def __call__(self, order: str, observed: Observed) -> Observed:
-        """Mark the rows with bad observations as faulty; `order` is what gave them."""
-        # All rows at once: comparing a few numbers takes longer than a step of a small environment.
+        """Mark the rows with bad observations as faulty; `order` names the call that returned them."""
+        # Compare all rows at once: one call per row would take longer than a step of a small environment.
         inside = (observed.observation >= self._low) & (observed.observation <= self._high)
         if not inside.all():
             for row in np.flatnonzero(~inside.all(axis=1) & (observed.fault == Fault.NONE)).tolist():

@@ -1,7 +1,11 @@
-"""The lanes of a walk: the randomness of each, and the recording of their steps."""
+"""The lanes of a collection of episodes: their random numbers, and the recording of their steps.
+
+A recording is a `Transitions` of NumPy arrays, [seeds, lanes, horizon, ...], which are written in place.
+"""
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.random as jr
 import numpy as np
@@ -12,14 +16,14 @@ from pcmlp.tasks.host.environments import derive_seed
 
 
 class Lanes(NamedTuple):
-    """Which episodes to walk: what is random about each lane, and when it ends."""
+    """The episodes to collect: the random numbers of each lane, and its last step."""
 
-    keys: Key[Array, " seeds"]  # of the policies, into which a lane folds its number
+    keys: Key[Array, " seeds"]  # keys of the policies, into which a lane folds its number
     number: np.ndarray  # [lanes]
-    seed: np.ndarray  # [seeds, lanes], of the environment
+    seed: np.ndarray  # [seeds, lanes], the seed of the environment
     final: np.ndarray  # [seeds, lanes], the last step to take
-    restart: bool  # whether another episode begins where one ends before the final step
-    fixed: bool  # whether an episode with a fault is walked again with the same seed
+    restart: bool  # whether a new episode begins when one ends before the final step
+    fixed: bool  # whether an episode with a fault is repeated with the same seed
 
     @staticmethod
     def of(
@@ -31,7 +35,7 @@ class Lanes(NamedTuple):
         restart: bool = False,
         fixed: bool = False,
     ) -> "Lanes":
-        """Return `count` lanes for each key, as long as the horizon, or for `draws` up to a time drawn from it.
+        """Return `count` lanes for each key, with the horizon as final step, or for `draws` a random time up to it.
 
         NumPy draws seeds and times, so that another `count` compiles nothing.
         """
@@ -51,58 +55,41 @@ class Lanes(NamedTuple):
         return self._replace(seed=np.reshape(seeds, self.seed.shape))
 
 
-class Recording(NamedTuple):
-    """The arrays of `Transitions` for whole walks, [seeds, lanes, horizon, ...], written in place."""
+def blank(shape: tuple[int, ...], states: int, actions: int) -> Transitions:
+    """Return transitions of zeros, none of them valid; `shape` is [seeds, lanes, horizon]."""
+    state, next_state = np.zeros((2, *shape, states), np.float32)
+    action, reward = np.zeros((*shape, actions), np.float32), np.zeros(shape, np.float32)
+    return Transitions.of_arrays(state, action, reward, next_state, *np.zeros((3, *shape), bool))
 
-    state: np.ndarray
-    action: np.ndarray
-    reward: np.ndarray
-    next_state: np.ndarray
-    terminal: np.ndarray
-    last: np.ndarray
-    valid: np.ndarray
 
-    @staticmethod
-    def blank(shape: tuple[int, ...], states: int, actions: int) -> "Recording":
-        """Return a recording of no steps."""
-        state, next_state = np.zeros((2, *shape, states), np.float32)
-        action, reward = np.zeros((*shape, actions), np.float32), np.zeros(shape, np.float32)
-        return Recording(state, action, reward, next_state, *np.zeros((3, *shape), bool))
+def write(fields: list[np.ndarray], t: int, valid: np.ndarray, *values: np.ndarray) -> None:
+    """Write a step at time t into the `fields` of a recording, in the lanes where it is `valid`; `values` are the other
+    fields, in order. Idle lanes beyond the recorded ones are left out."""
+    valid = valid[:, : fields[-1].shape[1]]
+    for_vectors = valid[..., None]
+    for field, value in zip(fields, (*values, valid), strict=True):
+        np.copyto(field[:, :, t], value[:, : valid.shape[1]], where=valid if value.ndim == 2 else for_vectors)
 
-    def view(self, lanes: slice) -> "Recording":
-        """Return a view of some lanes."""
-        return Recording(*(values[:, lanes] for values in self))
 
-    def write(self, t: int, valid: np.ndarray, *values: np.ndarray) -> None:
-        """Record a step at time t in the lanes where it is `valid`; `values` are the fields before that one. Idle lanes
-        beyond the recorded ones are left out."""
-        count = self.valid.shape[1]
-        valid = valid[:, :count]
-        for_vectors = valid[..., None]
-        for field, value in zip(self, (*values, valid), strict=True):
-            np.copyto(field[:, :, t], value[:, :count], where=valid if value.ndim == 2 else for_vectors)
+def erase(fields: list[np.ndarray], lanes: np.ndarray, begun: np.ndarray, t: int) -> None:
+    """Erase the steps of the marked lanes, from the time at which the episode has `begun` to t."""
+    for seed, lane in np.argwhere(lanes):
+        for field in fields:
+            field[seed, lane, begun[seed, lane] : t] = 0
 
-    def erase(self, lanes: np.ndarray, begun: np.ndarray, t: int) -> None:
-        """Erase the steps of the marked lanes, from the time that each episode has `begun` to t."""
-        for seed, lane in np.argwhere(lanes):
-            for values in self:
-                values[seed, lane, begun[seed, lane] : t] = 0
 
-    def at(self, time: np.ndarray) -> "Recording":
-        """Return one step of each lane, as draws that no other step follows."""
-        seed, lane = np.indices(time.shape)
-        steps = Recording(*(values[seed, lane, time][:, :, None] for values in self))
-        return steps._replace(last=np.ones_like(steps.last))
-
-    def transitions(self) -> Transitions:
-        """Return the rows of all lanes, with a leading axis of seeds."""
-        return _flatten(tuple(self))
+def steps_at(recording: Transitions, time: np.ndarray) -> Transitions:
+    """Return one step of each lane, as a separate draw: no other step follows it."""
+    seed, lane = np.indices(time.shape)
+    steps = jax.tree.map(lambda x: x[seed, lane, time][:, :, None], recording)
+    return eqx.tree_at(lambda t: t.last, steps, np.ones_like(steps.last))
 
 
 @jax.jit
 @jax.vmap
-def _flatten(arrays):
-    return Transitions(*(x.reshape(-1, *x.shape[2:]) for x in arrays))
+def flatten(recording: Transitions) -> Transitions:
+    """Return the rows of all lanes, with a leading axis of seeds."""
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), recording)
 
 
-__all__ = ["Lanes", "Recording"]
+__all__ = ["Lanes", "blank", "erase", "flatten", "steps_at", "write"]

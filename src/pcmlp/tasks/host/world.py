@@ -1,16 +1,16 @@
 """Any Gymnasium environment as a world, stepped on the host in lockstep.
 
-Every parallel copy of the environment is a lane, [seeds, width] of them. A step of all lanes is one compiled call for
-their actions, the environments' own steps, and one compiled call for the task's ends, if it has any; the task's rewards
-are computed for all steps at once. If there are more episodes than copies, they are walked in waves. All randomness
-comes from the keys: each lane's key gives its environment's seed and its policy's noise, so neither the other lanes nor
-earlier walks change an episode.
+Every parallel copy of the environment is a lane; there are [seeds, width] lanes. A step of all lanes is one compiled
+call for the actions, the environments' own steps, and one compiled call for the task's ends, if it has any. The task's
+rewards are computed for all steps at once. If there are more episodes than copies, they are collected in waves. All
+randomness comes from the keys: each lane's key gives its environment's seed and its policy's noise, so neither the
+other lanes nor earlier episodes change an episode.
 
-An episode with a fault in it (`faults.py`) leaves no valid row, and its lane begins another. A lane without any
-complete episode is walked again.
+The rows of an episode with a fault (`faults.py`) are not valid, and its lane begins another episode. A lane without any
+complete episode is repeated.
 
-Observations are 32-bit floats. An action is clipped to the environment's bounds before the step, and recorded as the
-policy gave it, as in `JaxWorld`.
+Observations are 32-bit floats. An action is clipped to the environment's bounds before the step, but recorded
+before clipping, as in `JaxWorld`.
 """
 
 import itertools
@@ -19,28 +19,29 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from pcmlp.errors import ConfigError
 from pcmlp.imagine import Starts
 from pcmlp.replay import Transitions
-from pcmlp.settings import ConfigError
 from pcmlp.spaces import Box
 from pcmlp.tasks.checks import check_reward, check_terminal
 from pcmlp.tasks.host import acting
 from pcmlp.tasks.host.environments import Environments
 from pcmlp.tasks.host.faults import Faults
-from pcmlp.tasks.host.lanes import Lanes, Recording
-from pcmlp.types import MDP, Action, Policy, State, World, never, unknown
+from pcmlp.tasks.host.lanes import Lanes, blank, erase, flatten, steps_at, write
+from pcmlp.types import MDP, Action, Policy, State, Unknown, World, never
 
-_STARTS = 64  # observed resets that imagined episodes begin at
+_STARTS = 64  # number of observed resets that imagined episodes begin at
 
 
 class GymnasiumWorld(World):
-    """A Gymnasium environment as a world; make it by `GymnasiumWorld.of`."""
+    """A Gymnasium environment as a world; create one with `GymnasiumWorld.of`."""
 
-    mdp: MDP  # its transition only if a simulator can be entered at any state
+    mdp: MDP  # has a transition only if the simulator can be set to any state
     environments: Environments = eqx.field(static=True)
 
     @staticmethod
@@ -56,19 +57,19 @@ class GymnasiumWorld(World):
         timeout: float = 60.0,
         max_faults: int = 100,
     ) -> "GymnasiumWorld":
-        """Make a world from a function that makes the environment, or from one environment, which several seeds copy
-        by its spec.
+        """Make a world from a function that makes the environment, or from one environment, which is copied
+        by its spec if there are several seeds.
 
-        A planner needs a reward and an end that it can compute: those that are not given are learned from samples. The
-        environment's own terminations end episodes besides `terminal`. `horizon` is by default the time limit that the
-        environment is registered with. The environment is first tried out in this process, by resets and some hundred
-        steps that nothing learns from.
+        A planner needs a reward and an end that it can compute: those that are not given are learned from samples. An
+        episode ends by the environment's own termination or by `terminal`. `horizon` is by default the time limit that
+        the environment is registered with. The environment is first tried out in this process, by resets and some
+        hundred steps, which are not used for learning.
 
-        With `workers`, so many processes step the environment, each with copies of its own: `make` has to be picklable,
-        and a script has to call this under `if __name__ == "__main__":`. Results do not depend on it. A step or reset
-        in a worker that takes more than `timeout` seconds is a fault, and so is a worker that dies; without workers, an
-        environment that hangs or crashes does so to the run. A lane's fifth fault in a row, or more than `max_faults`
-        in all, raise `EnvironmentFault`.
+        `workers` is the number of processes that step the environment, each with its own copies: `make` has to be
+        picklable, and a script has to call this under `if __name__ == "__main__":`. Results do not depend on it. A step
+        or reset in a worker that takes more than `timeout` seconds is a fault, and so is a worker that dies; without
+        workers, an environment that hangs or crashes also hangs or crashes the run. A lane's fifth fault in a row, or
+        more than `max_faults` in all, raises `EnvironmentFault`.
         """
         environments = Environments.of(make, seeds, workers, timeout, max_faults)
         env = environments.first
@@ -83,8 +84,8 @@ class GymnasiumWorld(World):
         mdp = MDP(
             initial=starts,
             transition=transition or no_transition,
-            reward=reward or unknown,
-            terminal=terminal or unknown,
+            reward=reward or Unknown(),
+            terminal=terminal or Unknown(),
             states=states,
             actions=actions,
             horizon=horizon,
@@ -98,7 +99,7 @@ class GymnasiumWorld(World):
 
     @property
     def notes(self) -> list[str]:
-        """Lines about this world to read before a run."""
+        """Notes about this world, which a run prints before it starts."""
         return self.environments.notes
 
     def close(self) -> None:
@@ -106,42 +107,42 @@ class GymnasiumWorld(World):
         self.environments.close()
 
     def collect(self, keys: Key[Array, " seeds"], policies: Policy, n: int) -> tuple[Transitions, Transitions]:
-        """Walk streams of H steps, at least `n` steps in all; both results are the same rows."""
+        """Collect streams of H steps, at least `n` steps in all; both results are the same rows."""
         policies, keys = acting.inference_policies(policies, keys)
         lanes = Lanes.of(keys, -(-n // self.mdp.horizon), self.mdp.horizon, restart=True)
-        rows = self._record(lanes, policies).transitions()
+        rows = flatten(self._record(lanes, policies))
         return rows, rows
 
     def draw(self, keys: Key[Array, " seeds"], policies: Policy, n: int) -> tuple[Transitions, Transitions]:
-        """Draw `n` independent samples from d_pi; return them and every step that was walked to reach them."""
+        """Draw `n` independent samples from d_pi; return them and all steps that were taken to reach them."""
         policies, keys = acting.inference_policies(policies, keys)
         lanes = Lanes.of(keys, n, self.mdp.horizon, draws=True)
         walked = self._record(lanes, policies)
-        return walked.at(lanes.final).transitions(), walked.transitions()
+        return flatten(steps_at(walked, lanes.final)), flatten(walked)
 
     def evaluate(self, keys: Key[Array, " seeds"], policies: Policy, episodes: int) -> Float[Array, "seeds episodes"]:
         """Return the returns of the deterministic policies."""
         policies, keys = acting.inference_policies(policies, keys)
         policies, lanes = acting.deterministic(policies), Lanes.of(keys, episodes, self.mdp.horizon, fixed=True)
         returns = np.zeros(lanes.seed.shape, np.float32)
-        at_once = max(1, self.environments.limit // lanes.seed.shape[0])  # recordings of whole episodes are large
+        at_once = max(1, self.environments.limit // lanes.seed.shape[0])  # recordings are large
         for start in range(0, episodes, at_once):
             part = lanes.select(np.arange(start, min(start + at_once, episodes)))
             returns[:, part.number] = self._record(part, policies).reward.sum(axis=2, dtype=np.float64)
         return acting.to_host(returns)
 
-    def _record(self, lanes: Lanes, policies: Policy) -> Recording:
-        """Walk all lanes and return their steps; those not taken, or in an episode with a fault, are not valid."""
-        recording = Recording.blank((*lanes.seed.shape, self.mdp.horizon), self.mdp.states.size, self.mdp.actions.size)
+    def _record(self, lanes: Lanes, policies: Policy) -> Transitions:
+        """Step all lanes and return their steps; steps not taken, or in an episode with a fault, are not valid."""
+        recording = blank((*lanes.seed.shape, self.mdp.horizon), self.mdp.states.size, self.mdp.actions.size)
         self._walk(lanes, policies, recording)
-        if self.mdp.reward is unknown:
+        if isinstance(self.mdp.reward, Unknown):
             return recording
         inputs = acting.to_host((recording.state, recording.action, recording.next_state))
         rewards = np.asarray(acting.bind(acting.map_steps, self.mdp.reward)(*inputs))
-        return recording._replace(reward=np.where(recording.valid, rewards, np.float32(0.0)))
+        return eqx.tree_at(lambda t: t.reward, recording, np.where(recording.valid, rewards, np.float32(0.0)))
 
-    def _walk(self, lanes: Lanes, policies: Policy, recording: Recording) -> None:
-        """Walk in waves of as many lanes as there may be copies, until every lane has a complete episode."""
+    def _walk(self, lanes: Lanes, policies: Policy, recording: Transitions) -> None:
+        """Step lanes in waves, limited by the number of copies, until every lane has a complete episode."""
         seeds, count = lanes.seed.shape
         waves = -(-count // max(1, self.environments.limit // seeds))
         width = -(-count // waves)
@@ -150,18 +151,22 @@ class GymnasiumWorld(World):
         for attempt in itertools.takewhile(lambda _: incomplete.any(), itertools.count()):
             seeded = lanes.reseed(attempt)
             for start in range(0, count, width):
-                # Lanes at the end of the last wave may be idle: all waves have one compiled shape.
+                # All waves have the same compiled shape, so some lanes of the last wave may be idle.
                 chosen, here = np.minimum(np.arange(start, start + width), count - 1), min(width, count - start)
                 live = (np.arange(width) < here) & incomplete[:, chosen]
-                self._walk_wave(seeded.select(chosen), policies, live, recording.view(slice(start, start + here)))
+                fields = [field[:, start : start + here] for field in jax.tree.leaves(recording)]
+                self._walk_wave(seeded.select(chosen), policies, live, fields)
             incomplete[:] = ~recording.last.any(axis=2)
 
-    def _walk_wave(self, lanes: Lanes, policies: Policy, live: np.ndarray, recording: Recording) -> None:
-        """Walk the `live` lanes, each up to its final step or, unless it restarts, to the end of its episode."""
+    def _walk_wave(self, lanes: Lanes, policies: Policy, live: np.ndarray, fields: list[np.ndarray]) -> None:
+        """Step the `live` lanes, each up to its final step or, unless lanes restart, to the end of its episode. The
+        steps are written into `fields`, those of a recording."""
         if not live.any():
             return
         act = acting.bind(acting.act, policies)
-        ends = None if self.mdp.terminal in (never, unknown) else acting.bind(acting.map_lanes, self.mdp.terminal)
+        terminal = self.mdp.terminal
+        known = not isinstance(terminal, Unknown) and terminal is not never  # spares a call of what is always False
+        ends = acting.bind(acting.map_lanes, terminal) if known else None
         noise = self._sample_noise(lanes, policies)
         memory = acting.bind(acting.init_memory, policies)(live)
         begins, begun = np.zeros_like(live), np.zeros(live.shape, int)
@@ -177,9 +182,9 @@ class GymnasiumWorld(World):
             if ends is not None:
                 terminal = terminal | (good & np.asarray(ends(state, action, next_state)))
             last = terminal | observed.truncated | (good & (t == lanes.final))
-            recording.write(t, good, state, played, observed.reward, next_state, terminal, last)
+            write(fields, t, good, state, played, observed.reward, next_state, terminal, last)
             if faulty.any():
-                recording.erase(faulty, begun, t)
+                erase(fields, faulty, begun, t)
             over = last | faulty
             begins = over & (t < lanes.final) if lanes.restart else begins
             live = live & (~over | begins)
@@ -191,17 +196,17 @@ class GymnasiumWorld(World):
                 state = np.where(begins[..., None], self.environments.reset(begins), next_state)
 
     def _sample_noise(self, lanes: Lanes, policies: Policy) -> list[np.ndarray]:
-        """Return the policies' noise at every time, [horizon, seeds, width, ...]: drawing it step by step takes as long
-        as acting."""
+        """Return the policies' noise at every time, [horizon, seeds, width, ...]: drawing it step by step would take
+        as long as acting."""
         horizon = self.mdp.horizon
         numbers = np.arange(horizon, dtype=np.uint32)[:, None] + np.uint32(lanes.number * horizon)
         return [np.asarray(values) for values in acting.bind(acting.sample_noise, policies)(lanes.keys, numbers)]
 
 
 def no_transition(key: Key[Array, ""], state: State, action: Action) -> State:
-    """Refuse to be planned in."""
+    """Raise: this world has no transition that a planner can use."""
     raise ConfigError(
-        "this world is a simulator on the host, which no compiled planner can enter; "
+        "this world is a simulator on the host, which a compiled planner cannot use; "
         "plan in a learned model, or choose a task in pure JAX"
     )
 

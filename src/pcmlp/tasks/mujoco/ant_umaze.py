@@ -6,13 +6,14 @@ The free ground is seven squares of side 8, in three rows, with walls around the
     #####  ##   .            y in  4 ... 12, solid for x < 12
     start  .    .            y in -4 ...  4
 
-and the ant starts in the middle of the first, at (0, 0). It is paid for moving, and not for where it moves:
+and the ant starts in the middle of the first square, at (0, 0). It is paid for moving, wherever it moves:
 
     r(s, a, s') = 0.01 (|v| - 1e-4 |a|^2)
 
-with v the velocity of the torso along the ground before the step, a clipped to [-1, 1]. So running in a circle at the
-start pays as well as any journey, and exploration is measured by the map: the share of the 448 free squares of 1 m^2
-that the torso has entered. Observed are all positions, the place in the maze included, and all velocities.
+where v is the velocity of the torso along the ground before the step, and a is clipped to [-1, 1]. So running in a
+circle at the start pays as much as going anywhere, and exploration is measured by the map: the share of the 448 free
+squares of 1 m^2 that the torso has entered. The observation has all positions, including the position in the maze, and
+all velocities.
 """
 
 import dataclasses
@@ -26,9 +27,9 @@ from pcmlp.maps import Map
 from pcmlp.tasks.mujoco.robot import Robot, RobotTask, Wall, after_hidden, effort, pushed_start
 from pcmlp.types import Problem
 
-_SIDE = 8.0  # of each of the seven squares. paper: a picture / here: that of the authors' release
+_SIDE = 8.0  # side of each of the seven squares. paper: only a picture / here: as in the authors' release
 _LOW, _HIGH = -0.5 * _SIDE, 2.5 * _SIDE
-_HEIGHT = 20.0  # of the walls: full torque can throw the ant 5 m up
+_HEIGHT = 20.0  # height of the walls: full torque can throw the ant 5 m up
 _WALLS = (
     Wall((_LOW - _SIDE, _LOW - _SIDE), (_LOW, _HIGH + _SIDE), _HEIGHT),
     Wall((_HIGH, _LOW - _SIDE), (_HIGH + _SIDE, _HIGH + _SIDE), _HEIGHT),
@@ -46,7 +47,7 @@ def ant_umaze_reward(
 
 
 def is_free(x: Float[Array, "*n"], y: Float[Array, "*n"]) -> Bool[Array, "*n"]:
-    """Return whether no wall stands at (x, y)."""
+    """Return whether there is no wall at (x, y)."""
     square = (x > _LOW) & (x < _HIGH) & (y > _LOW) & (y < _HIGH)
     return square & ~((x < 1.5 * _SIDE) & (y > 0.5 * _SIDE) & (y < 1.5 * _SIDE))
 
@@ -57,7 +58,7 @@ def ant_umaze_map() -> Map:
 
 
 class AntUMaze(RobotTask):
-    """An ant in a U-shaped maze in MuJoCo, paid for moving and not for where; its map tells what was explored."""
+    """An ant in a U-shaped maze in MuJoCo, paid for moving anywhere; its map shows what was explored."""
 
     robot: ClassVar[Robot] = Robot(
         "ant.xml",
@@ -68,7 +69,7 @@ class AntUMaze(RobotTask):
         ant_umaze_reward,
         hidden=0,
         walls=_WALLS,
-        ranges=((_LOW, _HIGH), (_LOW, _HIGH)),  # nothing is imagined outside, and x, y are in units of the maze
+        ranges=((_LOW, _HIGH), (_LOW, _HIGH)),  # imagined states stay inside, and x, y are normalised by the maze
     )
 
     def build(self) -> Problem:

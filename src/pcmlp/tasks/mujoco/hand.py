@@ -1,7 +1,7 @@
 """Gymnasium-Robotics' hand with an egg as an environment whose observations are vectors.
 
-Its goals are the paper's, and a reset clears all of MuJoCo's state: the original's keeps the warning of a simulation
-that has diverged, and with it every later step would count as such.
+It has the paper's goals, and a reset clears all of MuJoCo's state. A reset of the original keeps the warning that a
+simulation has diverged, so that every later step would count as diverged.
 """
 
 from typing import Any
@@ -21,20 +21,20 @@ _PARTS = ("observation", "achieved_goal", "desired_goal")
 
 
 class Egg(MujocoHandEggEnv):
-    """The original with the two changes above."""
+    """The original environment with the two changes above."""
 
     def _reset_sim(self) -> bool:
         mujoco.mj_resetData(self.model, self.data)
         return bool(super()._reset_sim())
 
     def _sample_goal(self) -> np.ndarray:
-        # Its own option for this, target_rotation="fixed", calls a function that MuJoCo's bindings do not have.
+        # The original's option for this, target_rotation="fixed", calls a function that MuJoCo's bindings do not have.
         goal, egg = super()._sample_goal(), self._get_achieved_goal()
         return np.concatenate([goal[:3], egg[3:] / np.linalg.norm(egg[3:])])
 
 
 class EggInHand(gymnasium.Env):
-    """The hand with vectors as observations, paid by the original's own test for success."""
+    """The hand with vectors as observations; the reward uses the original's own test for success."""
 
     def __init__(self) -> None:
         self.egg = Egg()

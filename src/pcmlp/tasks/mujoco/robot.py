@@ -2,12 +2,12 @@
 
     s' = observe(f^k(q, v; a))
 
-with q, v the positions and velocities of the joints, f one step of MuJoCo, k the frame skip, and the action held. Most
-tasks are those of section 7.2 of the paper, which follows the benchmark of Wang et al. (2019): the reward takes the
-velocity and the height from the state *before* the step, so that it is known from (s, a, s') without the simulator and
-the imagination can pay what the world does. Starts are Gymnasium's.
+where q, v are the positions and velocities of the joints, f is one step of MuJoCo, k is the frame skip, and the action
+is held. Most tasks are those of section 7.2 of the paper, which follows the benchmark of Wang et al. (2019): the reward
+takes the velocity and the height from the state *before* the step, so that it can be computed from (s, a, s') without
+the simulator and is the same in a model. Starts are Gymnasium's.
 
-Nothing here imports MuJoCo before a task is built: it is an extra.
+MuJoCo is an optional dependency, so it is imported only when a task is built.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ Start = Callable[[np.random.Generator, np.ndarray, int], tuple[np.ndarray, np.nd
 
 
 class Wall(NamedTuple):
-    """A box on the ground, from one corner to the other."""
+    """A box on the ground, given by two opposite corners."""
 
     low: tuple[float, float]
     high: tuple[float, float]
@@ -37,7 +37,7 @@ class Wall(NamedTuple):
 
 @dataclass(frozen=True)
 class Robot:
-    """A robot and what it is paid for. Its functions are at the top level of a module, so that a robot can be sent to
+    """A robot and its reward. Its functions are at the top level of a module, so that a robot can be sent to
     the processes that step it."""
 
     xml: str  # one of Gymnasium's models
@@ -47,12 +47,12 @@ class Robot:
     observe: Callable[[Any], np.ndarray]  # an MjData, or positions and velocities of several robots -> observation
     reward: Callable  # s, a, s' -> r
     terminal: Callable = never  # s, a, s' -> bool
-    derived: bool = False  # whether more than positions and velocities is observed
-    hidden: int = 1  # how many of the first positions are not observed: the place along the ground
-    # states [n, s] -> positions and velocities; none: they are the first of what is observed, but for hidden ones
+    derived: bool = False  # whether observations contain more than positions and velocities
+    hidden: int = 1  # number of first positions that are not observed: the position on the ground
+    # states [n, s] -> positions and velocities; None: an observation begins with them, without the hidden ones
     recover: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None
-    walls: tuple[Wall, ...] = ()  # beside what the model has
-    ranges: tuple[tuple[float, float], ...] = ()  # of the first numbers observed, which nothing can leave
+    walls: tuple[Wall, ...] = ()  # added to the model
+    ranges: tuple[tuple[float, float], ...] = ()  # hard limits of the first coordinates of an observation
 
     @property
     def dt(self) -> float:
@@ -72,7 +72,7 @@ class SteppedTask(Task):
     def host_world(
         self, make: Callable[[], Any], reward: Callable, terminal: Callable, transition: Callable | None = None
     ) -> GymnasiumWorld:
-        """Return the world of the environments that `make` creates."""
+        """Return the world made of the environments that `make` creates."""
         return GymnasiumWorld.of(
             make,
             reward=reward,
@@ -109,7 +109,7 @@ def after_hidden(data: Any, hidden: int) -> np.ndarray:
 def uniform_start(
     rng: np.random.Generator, rest: np.ndarray, speeds: int, *, bound: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw positions and velocities within `bound` of standing still."""
+    """Draw positions and velocities within `bound` of rest."""
     return rest + rng.uniform(-bound, bound, rest.size), rng.uniform(-bound, bound, speeds)
 
 
@@ -119,5 +119,5 @@ def pushed_start(rng: np.random.Generator, rest: np.ndarray, speeds: int) -> tup
 
 
 def effort(action: Float[Array, " a"], most: float = 1.0) -> Float[Array, ""]:
-    """Return the sum of a^2 of the action that the motors get."""
+    """Return the sum of a^2 of the clipped action."""
     return jnp.sum(jnp.clip(action, -most, most) ** 2)

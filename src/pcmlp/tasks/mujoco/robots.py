@@ -6,9 +6,9 @@
     swimmer, swimmer-v0            u - 1e-4 |a|^2
     reacher             -|p - g| - |a|^2
 
-with x. the forward velocity, z the height of the torso and f the contact forces on all bodies, all of the state before
-the step, and a clipped to the range of the motors. "ET" tasks end early where the robot falls, which the next state
-tells. Observed are all positions but the place along the ground, then all velocities, unless a class says otherwise.
+where x. is the forward velocity, z the height of the torso and f the contact forces on all bodies, all before the step,
+and a is clipped to the range of the motors. "ET" tasks end when the robot has fallen in the next state. The observation
+has all positions except the position along the ground, then all velocities, unless a class says otherwise.
 """
 
 from functools import partial
@@ -90,18 +90,18 @@ class Ant(RobotTask):
 
 
 _UPRIGHT = partial(uniform_start, bound=0.01)
-_FORCES = 14 * 6  # a torque and a force for each body; the last of what is observed
+_FORCES = 14 * 6  # a torque and a force for each body, at the end of the observation
 
 
 def observe_bodies(data: Any) -> np.ndarray:
     """Return positions and velocities, then inertias, velocities and forces of the bodies: 376 numbers. The forces are
-    observed so that the impact term of the reward is known."""
+    observed so that the impact term of the reward can be computed."""
     bodies = (data.cinert, data.cvel, data.qfrc_actuator, data.cfrc_ext)
     return np.concatenate([after_hidden(data, 2), *map(np.ravel, bodies)])
 
 
 def slim_humanoid_reward(state: Vector, action: Controls, next_state: Vector) -> Number:
-    """Return the reward for running upright; 0.015 s is a step."""
+    """Return the reward for running upright; a step is 0.015 s."""
     return (0.25 / 0.015) * state[22] - 0.1 * effort(action, 0.4) + 5.0
 
 
@@ -112,12 +112,15 @@ def humanoid_reward(state: Vector, action: Controls, next_state: Vector) -> Numb
 
 
 def humanoid_falls(state: Vector, action: Controls, next_state: Vector) -> Truth:
-    """Return whether the torso has left the heights from 1 to 2."""
+    """Return whether the height of the torso is outside 1 to 2."""
     return (next_state[0] < 1.0) | (next_state[0] > 2.0)
 
 
 class Humanoid(RobotTask):
-    """A humanoid in MuJoCo, paid for running upright and soft landing; a fall ends the episode. It sees forces too."""
+    """A humanoid in MuJoCo, paid for running upright and soft landing; a fall ends the episode.
+
+    Forces are observed.
+    """
 
     robot: ClassVar[Robot] = Robot(
         "humanoid.xml", 0.003, 5, _UPRIGHT, observe_bodies, humanoid_reward, humanoid_falls, derived=True, hidden=2
@@ -133,7 +136,7 @@ class SlimHumanoid(RobotTask):
 
 
 _FLOATING = partial(uniform_start, bound=0.1)
-_TIP = 1.5  # from the point that positions are counted from to the tip, in Gymnasium's model
+_TIP = 1.5  # distance from the point of reference for positions to the tip, in Gymnasium's model
 
 
 def observe_tip(data: Any) -> np.ndarray:
@@ -159,27 +162,27 @@ class Swimmer(RobotTask):
 
 
 class SwimmerV0(RobotTask):
-    """Three links in a viscous fluid in MuJoCo, paid for the velocity of a point behind the first."""
+    """Three links in a viscous fluid in MuJoCo, paid for the velocity of a point behind the first link."""
 
     robot: ClassVar[Robot] = Robot("swimmer.xml", 0.01, 4, _FLOATING, _SPATIAL, swimmer_v0_reward, hidden=2)
 
 
 def start_reaching(rng: np.random.Generator, rest: np.ndarray, speeds: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draw the arm near rest and a goal in U(-0.2, 0.2)^2, whose corners the arm, 0.21 long, does not reach."""
+    """Draw the arm near rest and a goal from U(-0.2, 0.2)^2; the arm, 0.21 long, cannot reach its corners."""
     arm = rest[:2] + rng.uniform(-0.1, 0.1, 2)
     goal = rng.uniform(-0.2, 0.2, 2)
     return np.concatenate([arm, goal]), np.concatenate([rng.uniform(-0.005, 0.005, 2), np.zeros(2)])
 
 
 def observe_reaching(data: Any) -> np.ndarray:
-    """Return cosines and sines of both angles, the goal, the rates of the angles, and the tip less the goal."""
+    """Return cosines and sines of both angles, the goal, the rates of the angles, and the tip minus the goal."""
     angles, goal = data.qpos[:2], data.qpos[2:]
     offset = data.body("fingertip").xpos - data.body("target").xpos
     return np.concatenate([np.cos(angles), np.sin(angles), goal, data.qvel[:2], offset])
 
 
 def recover_reaching(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the angles, up to whole turns, with the goal, which does not move, and their velocities."""
+    """Return the angles (up to whole turns) and the goal, and their velocities; the goal does not move."""
     angles = np.arctan2(states[:, 2:4], states[:, 0:2])
     return np.concatenate([angles, states[:, 4:6]], axis=1), np.pad(states[:, 6:8], ((0, 0), (0, 2)))
 

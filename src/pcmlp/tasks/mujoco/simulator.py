@@ -1,9 +1,10 @@
-"""MuJoCo's physics as a Gymnasium environment that steps and observes a robot, and nothing more.
+"""MuJoCo's physics as a Gymnasium environment that only steps and observes a robot.
 
-Reward and end belong to the task, as functions of the observations; the simulator pays nothing and never ends.
+Reward and end belong to the task, as functions of the observations; the simulator gives no reward and never ends an
+episode.
 
 A step is a function of positions, velocities and controls only: contact forces are found by iteration, which starts
-from zero at every step instead of the last forces. So a step depends neither on the simulator that takes it nor on
+from zero at every step and not from the last forces. So a step depends neither on the simulator that takes it nor on
 earlier steps.
 """
 
@@ -57,9 +58,10 @@ def _add_wall(spec: Any, wall: Wall) -> None:
 
 @contextlib.contextmanager
 def _silence_warnings() -> Iterator[None]:
-    """Keep MuJoCo from printing and logging a line for each step that diverges: a search may try thousands of those.
+    """Keep MuJoCo from printing and logging a line for each step that diverges: a search may try thousands.
 
-    The handler belongs to the process, so threads take turns; otherwise the last one could restore another's silence.
+    The handler belongs to the process, so threads take turns; otherwise one thread could restore the handler that
+    another has set.
     """
     with _warning_lock:
         before = mujoco.get_mju_user_warning()
@@ -74,7 +76,7 @@ def _ignore(text: str) -> None: ...
 
 
 def check_divergence(data: Any) -> None:
-    """Raise if the simulation diverged: MuJoCo then starts again from rest, which is no transition of the robot."""
+    """Raise if the simulation diverged: MuJoCo then resets to rest, which is not a transition of the robot."""
     if any(data.warning[kind].number for kind in _DIVERGENCE_WARNINGS):
         raise RuntimeError(_DIVERGED)
 
@@ -85,8 +87,8 @@ class Simulator(gymnasium.Env):
     def __init__(self, robot: Robot):
         self.robot = robot
         self.model = load_model(robot)
-        self.data = mujoco.MjData(self.model)  # scratch memory: what is in it is of the last step taken by itself
-        self.state = self._read_state()  # where the robot is, in MuJoCo's format
+        self.data = mujoco.MjData(self.model)  # scratch memory for steps of this simulator alone
+        self.state = self._read_state()  # the state of the robot, in MuJoCo's format
         low, high = self.model.actuator_ctrlrange.T.astype(np.float32)
         self.action_space = Box(low, high)
         bounds = np.full((*self._observe().shape, 2), (-np.inf, np.inf))
@@ -114,7 +116,7 @@ class Simulator(gymnasium.Env):
         return self._observe(), 0.0, False, False, {}
 
     def batch_simulator(self) -> "BatchSimulator":
-        """Return what steps several simulators of this robot at once."""
+        """Return the object that steps several simulators of this robot at once."""
         return BatchSimulator(self.robot, self.model)
 
     def set_state(self, state: np.ndarray, action: np.ndarray) -> None:
@@ -135,7 +137,7 @@ class Simulator(gymnasium.Env):
 
     def _observe(self) -> np.ndarray:
         if self.robot.derived:
-            # A step leaves derived values of its last substep behind, and contact forces are computed only on request.
+            # Derived values are those of the last substep, and contact forces are computed only on request.
             self.data.qacc_warmstart[:] = 0.0
             mujoco.mj_forward(self.model, self.data)
             mujoco.mj_rnePostConstraint(self.model, self.data)
@@ -150,7 +152,7 @@ class Joints(NamedTuple):
 
 
 class BatchSimulator:
-    """Steps simulators of one robot on all cores by MuJoCo's threads, each exactly as it would step by itself."""
+    """A stepper of many simulators of one robot on all cores; results equal those of single steps."""
 
     def __init__(self, robot: Robot, model: Any):
         threads = _count_threads()
@@ -165,7 +167,7 @@ class BatchSimulator:
         for simulator, state in zip(environments, after, strict=True):
             simulator.state = state
         observed = Observed.blank(len(before), observation.shape[1:])
-        with np.errstate(over="ignore"):  # what is too large becomes infinite, which is found later
+        with np.errstate(over="ignore"):  # numbers too large for float32 become infinite, which is checked later
             observed.observation[:] = observation
         for row in np.flatnonzero(diverged).tolist():
             observed.fail(row, Fault.RAISED, f"step raised RuntimeError: {_DIVERGED}")
@@ -174,7 +176,7 @@ class BatchSimulator:
     def step(
         self, before: np.ndarray, actions: np.ndarray, observer: Simulator
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return observations and states a step after `before`, and which steps diverged; `observer` computes the
+        """Return observations and states one step after `before`, and which steps diverged; `observer` computes the
         observations that need more than positions and velocities."""
         after, diverged = self._roll_out(before, actions)
         if self.robot.derived:
@@ -193,13 +195,13 @@ class BatchSimulator:
                 self.data,
                 before,
                 np.repeat(actions.astype(np.float64)[:, None], skip, axis=1),
-                skip_checks=True,  # they take as long as a step
+                skip_checks=True,  # the checks take as long as a step
                 nstep=skip,
                 initial_warmstart=np.zeros((count, self.model.nv)),
                 state=after,
                 sensordata=np.zeros((count, skip, self.model.nsensordata)),
             )
-        # The clock of a simulation that diverges stops or starts again.
+        # The clock of a simulation that diverges stops or restarts.
         in_time = np.abs(after[:, -1, 0] - before[:, 0] - self.robot.dt) < 0.5 * self.robot.timestep
         return after[:, -1], ~in_time
 

@@ -1,10 +1,10 @@
-"""A robot's true transition for compiled planners, by a callback into the simulator.
+"""A robot's true transition for compiled planners, through a callback into the simulator.
 
     (q, v) from s,    s' = observe(f^k(q, v; a))
 
-An observation tells a robot's positions and velocities, except its place along the ground, on which nothing depends. So
-a step can start from any observed state, as precisely as its 32 bits are. All rows of a batch are stepped together by
-MuJoCo's threads.
+An observation contains a robot's positions and velocities, except its position on the ground, on which nothing depends.
+So a step can start from any observed state, with the precision of 32-bit floats. All rows of a batch are stepped
+together by MuJoCo's threads.
 """
 
 from functools import lru_cache
@@ -30,7 +30,10 @@ class SimulatedTransition(eqx.Module):
 
     def step(self, states: Array | np.ndarray, actions: Array | np.ndarray) -> np.ndarray:
         """Step any batch of states, [..., s]."""
-        states, actions = np.asarray(states), np.asarray(actions)  # the backend decides what a callback is given
+        states, actions = (
+            np.asarray(states),
+            np.asarray(actions),
+        )  # their type depends on the backend
         flat = states.reshape(-1, states.shape[-1]).astype(np.float64)
         after = _stepper(self.robot)(flat, actions.reshape(-1, actions.shape[-1]).astype(np.float64))
         return after.reshape(states.shape).astype(states.dtype)
@@ -55,7 +58,7 @@ class _Stepper:
         return observed
 
     def recover(self, states: np.ndarray) -> np.ndarray:
-        """Return MuJoCo's states of observed ones: the time, positions and velocities."""
+        """Return MuJoCo's states (time, positions and velocities) for observed states."""
         model, hidden, count = self.single.model, self.robot.hidden, len(states)
         if self.robot.recover is not None:
             positions, velocities = self.robot.recover(states)
