@@ -6,11 +6,13 @@ because the first is random play in some methods, and everything is compiled by 
 an evaluation has one episode, and the compilation cache is not used.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from pcmlp.errors import ConfigError
 from pcmlp.experiments.experiment import Done, Experiment, Tables
 from pcmlp.experiments.job import PAPER_SEEDS, Job
+from pcmlp.experiments.section7 import CLIPPED
 from pcmlp.experiments.tables import Row
 from pcmlp.parts import methods_for
 from pcmlp.runs.folder import read_metrics
@@ -27,13 +29,14 @@ def methods() -> list[str]:
 
 
 def jobs() -> list[Job]:
-    """Return the runs of `wall_clock`."""
+    """Return the runs: every method, and the two that search with plans that are only clipped to the bounds."""
 
-    def job(algo: str, steps: int) -> Job:
-        return Job("wall_clock", TASK, algo, algo, steps, ("eval_episodes=1",), PAPER_SEEDS)
+    def job(label: str, algo: str, settings: tuple[str, ...]) -> Job:
+        probe = Job("wall_clock", TASK, label, algo, 30_000, ("eval_episodes=1", *settings), PAPER_SEEDS)
+        return replace(probe, steps=int(ITERATIONS * probe.config().steps_per_iteration))
 
-    per_iteration = {algo: job(algo, 30_000).config().steps_per_iteration for algo in methods()}
-    return [job(algo, int(ITERATIONS * steps)) for algo, steps in per_iteration.items()]
+    clipped = [job(f"{algo}-clipped", algo, CLIPPED) for algo in ("pets", "pets-gt")]
+    return [*(job(algo, algo, ()) for algo in methods()), *clipped]
 
 
 def _row(job: Job, metrics: dict[str, list[float]], summary: dict[str, Any]) -> Row:
@@ -41,7 +44,7 @@ def _row(job: Job, metrics: dict[str, list[float]], summary: dict[str, Any]) -> 
     before = -1 - len(job.seeds)
     steps, wall = (metrics[name][-1] - metrics[name][before] for name in ("env_steps", "wall_s"))
     return {
-        "algorithm": job.algo,
+        "algorithm": job.label,
         "s_per_1000_steps": round(1_000 * wall / steps, 2),
         "steps_timed": int(steps),
         "compile_s": round(summary["compile_s"], 1),
