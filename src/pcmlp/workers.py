@@ -61,27 +61,22 @@ class Copies:
             self._batch = self._start_batch()
         if order == "step" and self._batch is not None:
             return self._batch([self._held[lane] for lane in lanes], arguments)
-        observed = Observed.blank(len(lanes), self._shape)
+        observed, answers = Observed.blank(len(lanes), self._shape), []
         for row, (lane, argument) in enumerate(zip(lanes, arguments, strict=True)):
             if progress is not None:
                 progress[:] = row, time.monotonic()
-            self._ask_one(order, lane, argument, observed, row)
+            try:
+                if order != "make":
+                    env = self._held[lane]
+                    answers.append((row, env.reset(seed=argument) if order == "reset" else env.step(argument)))
+                elif not self._replace(lane):
+                    observed.fail(row, Fault.SHARED, "made twice by its function")
+            except Exception as error:  # the environment may raise anything
+                observed.fail(row, Fault.RAISED, f"{order} raised {_describe(error)}")
+        with np.errstate(over="ignore"):  # numbers too large for float32 become infinite, which is checked later
+            for row, answer in answers:
+                _write(observed, row, order, answer)
         return observed
-
-    def _ask_one(self, order: Order, lane: int, argument: Any, observed: Observed, row: int) -> None:
-        """Ask one lane, and write the outcome into its row or mark it as faulty."""
-        try:
-            if order == "make":
-                return None if self._replace(lane) else observed.fail(row, Fault.SHARED, "made twice by its function")
-            env = self._held[lane]
-            returned = env.reset(seed=argument) if order == "reset" else env.step(argument)
-        except Exception as error:  # the environment may raise anything
-            return observed.fail(row, Fault.RAISED, f"{order} raised {_describe(error)}")
-        try:
-            _write(order, returned, observed, row)
-        except Exception as error:
-            message = f"{order} returned something that cannot be read ({_describe(error)})"
-            observed.fail(row, Fault.MALFORMED, message)
 
     def _replace(self, lane: int) -> bool:
         """Make a lane's copy, and return whether it is a new one."""
@@ -241,17 +236,21 @@ def _refuse(reason: str) -> Any:
     raise RuntimeError(reason)
 
 
-@np.errstate(over="ignore")  # numbers too large for float32 become infinite, which is checked later
-def _write(order: Order, returned: Any, observed: Observed, row: int) -> None:
-    """Write into a row what the environment returned; raise, and write nothing, if it cannot be read."""
-    if order == "reset":
-        (observation, _), reward, terminated, truncated = returned, 0.0, False, False
-    else:
-        observation, reward, terminated, truncated, _ = returned
-    values = np.asarray(observation)
-    if values.dtype.kind not in "biuf":
-        raise TypeError(f"an observation of {type(observation).__name__} is not an array of numbers")
-    reward, terminated, truncated = float(reward), bool(terminated), bool(truncated)
+def _write(observed: Observed, row: int, order: Order, answer: Any) -> None:
+    """Write what an environment returned into its row, or mark the row as faulty."""
+    try:
+        if order == "reset":
+            (observation, _), reward, terminated, truncated = answer, 0.0, False, False
+        else:
+            observation, reward, terminated, truncated, _ = answer
+        values = np.asarray(observation)
+        if values.dtype.kind not in "biuf":
+            raise TypeError(f"an observation of {type(observation).__name__} is not an array of numbers")
+        reward, terminated, truncated = float(reward), bool(terminated), bool(truncated)
+    except Exception as error:
+        message = f"{order} returned something that cannot be read ({_describe(error)})"
+        observed.fail(row, Fault.MALFORMED, message)
+        return
     if values.shape != (shape := observed.observation.shape[1:]):
         observed.fail(row, Fault.SHAPE, f"{order} gave an observation of shape {values.shape}, not {shape}")
         return

@@ -65,10 +65,11 @@ def blank(shape: tuple[int, ...], states: int, actions: int) -> Transitions:
 def write(fields: list[np.ndarray], t: int, valid: np.ndarray, *values: np.ndarray) -> None:
     """Write a step at time t into the `fields` of a recording, in the lanes where it is `valid`; `values` are the other
     fields, in order. Idle lanes beyond the recorded ones are left out."""
-    valid = valid[:, : fields[-1].shape[1]]
+    count = fields[-1].shape[1]
+    valid = valid[:, :count]
     for_vectors = valid[..., None]
     for field, value in zip(fields, (*values, valid), strict=True):
-        np.copyto(field[:, :, t], value[:, : valid.shape[1]], where=valid if value.ndim == 2 else for_vectors)
+        np.copyto(field[:, :, t], value[:, :count], where=valid if value.ndim == 2 else for_vectors)
 
 
 def erase(fields: list[np.ndarray], lanes: np.ndarray, begun: np.ndarray, t: int) -> None:
