@@ -147,7 +147,7 @@ BAD_SETTINGS = [
     ("task.horizon=2.5", "whole number"),
     ("task.horizn=5", "task.horizon"),
     ("horizon=5", "task.horizon"),
-    ("task.name=low-rank", "first argument"),
+    ("task.name=low-rank", "give the task as an argument of its own"),
     ("bonus_scale=-1", "0 to 1000000"),
     ("bonus_scale=inf", "finite"),
     ("bonus_scale=much", "finite"),
@@ -162,8 +162,8 @@ BAD_SETTINGS = [
     ("eval_episodes=0", "1 to"),
     ("draws=idd", "iid"),
     ("covariance=of", "off"),
-    ("steps=10", "--steps"),
-    ("seeds=1", "--seeds"),
+    ("steps=10", "give steps as an argument of its own"),
+    ("seeds=1", "give seeds as an argument of its own"),
     ("features.name=fourrier", "fourier"),
     ("features.name=fourier", "task or one-hot"),
     ("features.dim=10", "fourier"),
@@ -345,7 +345,7 @@ def test_an_algorithm_on_the_wrong_task_says_which_works():
 def test_a_setting_is_given_once_and_with_a_value():
     with pytest.raises(ConfigError, match="twice"):
         resolve(LOCK, settings=("ridge=1", "ridge=2"))
-    with pytest.raises(ConfigError, match="--set ridge: not of the form key=value"):
+    with pytest.raises(ConfigError, match="ridge: not a setting of the form key=value"):
         resolve(LOCK, settings=("ridge",))
 
 

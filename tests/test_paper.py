@@ -295,4 +295,4 @@ def test_who_stops_it_is_told_how_to_go_on(places, monkeypatch, capsys):
     status[0] = "stopped"
     monkeypatch.setattr(paper, "EXPERIMENTS", {"locks": TINY_EXPERIMENT})
     assert main(["paper", "locks"]) == 130
-    assert "the same command goes on with it" in capsys.readouterr().out
+    assert "the same command continues" in capsys.readouterr().out
