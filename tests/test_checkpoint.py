@@ -350,6 +350,8 @@ class Count(Learner):
 class Counting(Algorithm):
     """Learns nothing and walks nowhere."""
 
+    samples_per_policy: int = 1
+
     def bind(self, problem):
         return self
 

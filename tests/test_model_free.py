@@ -295,7 +295,7 @@ def test_robots_have_presets(task):
         ("trpo", "draws=iid", "one of pcmlp-linear, pcmlp-knr.; leave it out"),
         ("trpo", "planner.streams=3", "learns from real steps and imagines none; leave it out"),
         ("trpo", "planner.name=sac", "trpo takes trpo"),
-        ("trpo", "replay_size=1000", "forgets its steps after an update; leave it out"),
+        ("trpo", "replay_size=1000", "does not keep steps after an update; leave it out"),
         ("trpo", "planner.value_epochs=0", "1 or more"),
         ("trpo", "samples_per_policy=10", "less than one episode"),
         ("sac", "replay_size=10", "200"),

@@ -221,7 +221,7 @@ def test_one_search_is_evaluated_once(algo, evaluated, tmp_path):
 
 
 def test_true_dynamics_that_nobody_can_enter():
-    with pytest.raises(ConfigError, match="algo=pets-gt: plans in true dynamics.*leave out task.simulator"):
+    with pytest.raises(ConfigError, match="algo=pets-gt: plans in the true dynamics.*leave out task.simulator"):
         build(resolve("pendulum", "pets-gt", settings=("task.simulator=gymnasium",)))
 
 

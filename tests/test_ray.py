@@ -141,7 +141,7 @@ class TestSweep:
         board = types.SimpleNamespace(take=types.SimpleNamespace(remote=lambda: "board"))
         with pytest.raises(RuntimeError):
             self.sweep(ray).wait(board, {"task": 0}, lambda: False)
-        assert capsys.readouterr().out.count("no node of the cluster can take the runs that are left") == 2
+        assert capsys.readouterr().out.count("no node of the cluster can take the remaining runs") == 2
 
     def test_how_a_task_came_to_nothing(self):
         errors = ray_engine.load_ray().exceptions

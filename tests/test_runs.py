@@ -304,7 +304,9 @@ def test_a_run_that_does_not_recover_stops(tmp_path, monkeypatch):
         return iteration._replace(metrics={**iteration.metrics, "covariance_skipped": skipped})
 
     monkeypatch.setattr(type(algo), "iterate", sometimes)
-    with pytest.raises(RunStopped, match="seed 7: the covariance could not .* in 3 iterations in a row"):
+    with pytest.raises(
+        RunStopped, match="seed 7: the samples could not be added to the covariance in 3 iterations in a row"
+    ):
         train(lock(), tmp_path / "run", console=quiet())
     assert read_metrics(tmp_path / "run")["iteration"][-1] == 7
     assert read_summary(tmp_path / "run")["status"] == "failed"

@@ -46,7 +46,7 @@ def check_code(settings: Mapping[str, Any], hashes: Mapping[str, str], trusted: 
     key, place = next(iter(places.items()))
     if not trusted:
         raise ConfigError(
-            f"{key}={place}: {where} names code, which is imported only if you trust it; "
+            f"{key}={place}: {where} uses code of a file, which is imported only if you trust it; "
             "read it and give --trust-code, in Python trust_code=True"
         )
     check_unchanged({file: hashes.get(file, "") for file in hash_code(places)}, where)

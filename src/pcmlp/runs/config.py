@@ -6,6 +6,7 @@ given values, and checks conditions that involve several parts. All of it happen
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -206,7 +207,7 @@ def build(config: RunConfig) -> tuple[Problem, Algorithm]:
         if line.startswith("features "):
             features = next(part for key, _, part in walk(config.algorithm) if key == "features.name")
             line = f"{_show_changed(features, 'features')}: {line}"
-        named = line.startswith(("features", "model", "algo")) or "=" in line.split(":")[0]
+        named = re.match(r"features|model|algo|[\w.]+=", line)
         raise ConfigError(line if named else f"algo={config.algo}: {line}") from error
 
 
