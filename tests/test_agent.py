@@ -279,7 +279,9 @@ def test_code_that_an_agent_names_is_imported_only_if_it_is_trusted(make, tiny_t
     def load(**changes):
         return DeepPCMLP.load(tmp_path / "agent", Cart, reward=at_one, **changes)
 
-    refused(r"features.name=.*radial.py:Radial: .*agent names code, which is imported only.*trust_code=True", load)
+    refused(
+        r"features.name=.*radial.py:Radial: .*agent uses code of a file, which is imported only.*trust_code=True", load
+    )
     loaded = load(trust_code=True)
     assert loaded.config == agent.config
     assert loaded.config.algorithm.features.width == 0.7

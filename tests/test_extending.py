@@ -65,7 +65,7 @@ def test_it_is_evaluated_and_resumed_with_trust(folder, capsys):
     for command in (["eval", "run"], [*TRAIN, *CHOICES, *SETTINGS, "--steps", "60", "--resume"]):
         assert main(command) == 2
         line = capsys.readouterr().err
-        assert "names code" in line
+        assert "uses code of a file" in line
         assert "--trust-code" in line
         assert main([*command, "--trust-code"]) == 0
         capsys.readouterr()

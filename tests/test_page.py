@@ -247,7 +247,7 @@ BROKEN = {
     "nothing": lambda run: (run / "metrics.csv").unlink(),
     "config.json": lambda run: (run / "config.json").unlink(),
     "names no task": lambda run: (run / "config.json").write_text('{"task": {"name": 3}, "algo": "x"}'),
-    "not an object": lambda run: (run / "summary.json").write_text("[]"),
+    "holds no JSON object": lambda run: (run / "summary.json").write_text("[]"),
     "column": lambda run: (run / "metrics.csv").write_text("iteration,seed,env_steps\n"),
     "row for each": lambda run: (run / "metrics.csv").write_text(
         "iteration,seed,env_steps,eval_return_mean\n0,0,0,0\n1,0,5,1\n1,4,5,1\n1,4,5,1\n"

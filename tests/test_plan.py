@@ -259,7 +259,7 @@ def test_code_is_imported_only_where_it_is_trusted_and_the_same(run, tmp_path, c
     assert main(words(run, "--seeds", "3", "--attempts", "1", "--rounds", "1")) == 0
     (tmp_path / "imported").unlink()
     assert main(["eval", "out"]) == 2
-    assert "aims.py:right: out names code" in one_line(capsys)
+    assert "aims.py:right: out uses code of a file" in one_line(capsys)
     (tmp_path / "aims.py").write_text(FILE + "\n# other code")
     assert main(["eval", "out", "--trust-code"]) == 2
     assert "aims.py: changed since out was started" in one_line(capsys)

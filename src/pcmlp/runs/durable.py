@@ -43,7 +43,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object; raise a `ValueError` if the file does not hold one."""
     record = json.loads(path.read_text())
     if not isinstance(record, dict):
-        raise ValueError(f"{path} holds no JSON object")
+        raise ValueError(f"{path.name} holds no JSON object")
     return record
 
 
