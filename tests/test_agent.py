@@ -16,6 +16,7 @@ from safetensors.numpy import load_file, save_file
 from pcmlp.agent import DeepPCMLP
 from pcmlp.errors import ConfigError, EnvironmentFault
 from pcmlp.runs.arrays import save_tree
+from pcmlp.runs.callbacks import notify
 from pcmlp.runs.run import seed_keys
 from pcmlp.runs.summary import CompileClock
 from pcmlp.tasks.host import GymnasiumWorld
@@ -180,6 +181,15 @@ def test_a_callback_sees_every_iteration_and_stops(make, capsys):
     quiet = agent.learn(EACH + 7, callback=lambda agent, metrics: None)  # None does not stop; 7 steps are no iteration
     assert quiet.num_timesteps == 3 * EACH
     assert "learning" not in capsys.readouterr().out
+
+
+def test_only_false_ends_learning():
+    for answer in (None, 0, True, np.zeros(3)):
+        assert notify([lambda source, metrics, answer=answer: answer], None, {})
+    called = []
+    callbacks = [lambda source, metrics: False, lambda source, metrics: called.append(metrics)]
+    assert not notify(callbacks, None, {})
+    assert called == [{}]  # the others are called all the same
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,8 @@ import pytest
 
 from pcmlp.algorithms import METHODS
 from pcmlp.algorithms.deep import Deep
+from pcmlp.algorithms.framework import PCMLP
+from pcmlp.algorithms.model_free import ModelFree
 from pcmlp.cli import main
 from pcmlp.errors import ConfigError
 from pcmlp.features import Fourier, SubsetFeatures
@@ -16,7 +18,7 @@ from pcmlp.models import Neural
 from pcmlp.planners import CEM, MPPI
 from pcmlp.runs.config import build, configure, from_json, load_config, resolve, split_settings, to_json
 from pcmlp.runs.keys import unused_reason
-from pcmlp.settings import flatten, walk
+from pcmlp.settings import SettingError, check_value, flatten, settings_of, walk
 from pcmlp.tasks import TASKS
 from pcmlp.tasks.registered import GymnasiumTask
 
@@ -426,6 +428,48 @@ def test_a_setting_that_means_something_is_taken():
     assert resolve(CAR, "mbpo", settings=("bounded=true", "margin=1")).algorithm.margin == 1.0
     assert resolve(CAR, "random", settings=("reward_free=true",)).algorithm.reward_free
     assert resolve(CAR, "rnd", settings=("bonus.steps=3",)).algorithm.bonus.steps == 3
+    # the preset for robots bounds the imagination of MBPO
+    assert resolve("half-cheetah", "mbpo", settings=("margin=0.2",)).algorithm.margin == 0.2
+    # TRPO has no replay that an episode has to fit into, and no imagined steps that limit a batch
+    assert resolve(CAR, "trpo", settings=("task.horizon=60000",), steps=60_000).task.horizon == 60_000
+    large = ("samples_per_policy=20000", "planner.value_batch=5000")
+    assert resolve(CAR, "trpo", settings=large, steps=20_000).algorithm.planner.value_batch == 5000
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value", "line"),
+    [
+        (Deep, "rounds", 1.5, "rounds=1.5: give a whole number"),
+        (Deep, "rounds", "3", "rounds=3: give a whole number"),
+        (Deep, "rounds", True, "rounds=true: give a whole number"),
+        (Deep, "rounds", None, "rounds=none: give a whole number"),
+        (Deep, "bonus_scale", "0.1", "bonus_scale=0.1: give a number"),
+        (Deep, "covariance", "of", "covariance=of: give true or false"),
+        (Deep, "planner", 3, "planner=3: give a Planner"),
+        (Deep, "planner", CEM, "give a Planner"),
+        (Deep, "planner", Neural(), "give a Planner"),
+        (Deep, "model", None, "model=none: give a Model"),
+        (Neural, "sizes", [16, 16], "sizes=16,16: give a tuple of whole numbers"),
+        (PCMLP, "fit_samples", 2.5, "fit_samples=2.5: give a whole number"),
+        (PCMLP, "draws", "idd", "draws=idd: give episodes or iid"),
+    ],
+)
+def test_a_part_checks_the_types_of_its_settings(part, name, value, line):
+    """In Python as well, where nothing parses them."""
+    field = next(field for field in settings_of(part) if field.name == name)
+    with pytest.raises(SettingError) as caught:
+        check_value(field, value)
+    assert line in str(caught.value)
+
+
+def test_a_planner_without_an_update_for_real_steps_is_refused():
+    with pytest.raises(SettingError, match="planner=CEM: has no update for real steps; give TRPO or SAC"):
+        ModelFree(planner=CEM())
+
+
+def test_a_whole_number_is_a_number_and_none_may_be_a_value():
+    for part, name, value in ((Deep, "bonus_scale", 1), (PCMLP, "fit_samples", None), (PCMLP, "fit_samples", 3)):
+        check_value(next(field for field in settings_of(part) if field.name == name), value)
 
 
 @pytest.mark.parametrize("algo", list(METHODS))

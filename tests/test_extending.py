@@ -102,3 +102,60 @@ def test_a_method_that_is_none_and_a_task_that_is_none(folder):
         resolve("climb.py:HillClimb")
     with pytest.raises(ConfigError, match="algo=nearest.py:METHOD: not made for combination-lock"):
         resolve("combination-lock", "nearest.py:METHOD")
+
+
+BROKEN = """
+from pcmlp.types import Planner, Task
+
+
+class NoPlan(Planner):
+    def init(self, key, mdp):
+        return None
+
+
+class NoKind(Task):
+    def build(self):
+        return None
+
+
+class NoProblem(Task):
+    kind = "small"
+
+    def build(self):
+        return 3
+"""
+
+
+def test_parts_that_are_not_complete_are_refused_before_a_folder_is_made(folder, capsys):
+    (folder / "broken.py").write_text(BROKEN)
+    (folder / "random.py").write_text(BROKEN)
+    for words, line in (
+        ("mountain-car --set planner.name=broken.py:NoPlan", "planner.name=broken.py:NoPlan: has no plan"),
+        ("mountain-car --algo trpo --set planner.name=climb.py:HillClimb", "planner=HillClimb: has no update for real"),
+        ("broken.py:NoKind", "task=broken.py:NoKind: has no kind; define it in the class"),
+        ("random.py:NoProblem --steps 200", "build() returned a int; return a pcmlp.types.Problem"),
+        ("mountain-car --algo rnd --set features.name=radial.py:Radial", "features"),
+    ):
+        assert main(["train", *words.split(), "--out", "none"]) == 2, words
+        shown = capsys.readouterr().err
+        assert line in shown
+        assert shown.count("\n") == 1
+        assert not (folder / "none").exists()
+    import random
+
+    assert random.random() < 1  # a user's random.py does not hide the module
+    import sys
+
+    assert sys.modules["random"] is random
+
+
+def test_a_stopped_run_says_how_it_goes_on(folder, monkeypatch, capsys):
+    """The command that is printed is accepted: it trusts the code that the run names."""
+    from pcmlp.runs import run
+
+    monkeypatch.setattr(run.Run, "loop", lambda self, log, asked: "stopped")
+    words = [*TRAIN, *CHOICES, *SETTINGS, "--steps", "40"]
+    words[words.index("run")] = "stopped"
+    assert main(words) == 75
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("to go on: ")]
+    assert line.endswith(" --resume --trust-code")
