@@ -122,5 +122,5 @@ def test_fitting_again_is_the_same_trace(fitted):
 
 
 def test_no_members_are_refused():
-    with pytest.raises(ConfigError, match=r"^model\.members=0: give 1 or more$"):
+    with pytest.raises(ConfigError, match=r"^model\.members=0: give 1 or more \(networks; "):
         overlay(Deep(), {"model.members": "0"}, NAMES)

@@ -118,7 +118,7 @@ def test_linear_case_without_constant():
 
 
 def test_polynomial_of_no_degree_is_refused():
-    with pytest.raises(ConfigError, match=r"^features\.degree=0: give 1 or more$"):
+    with pytest.raises(ConfigError, match=r"^features\.degree=0: give 1 or more \("):
         change("polynomial", degree="0")
 
 
@@ -207,12 +207,12 @@ def test_the_weight_of_actions_in_a_fourier_draw(points):
 
 @pytest.mark.parametrize(("dim", "remedy"), [(0, "2 or more"), (1, "2 or more"), (7, "an even number")])
 def test_odd_fourier_dimension_is_refused(dim, remedy):
-    with pytest.raises(ConfigError, match=f"^features.dim={dim}: .*give {remedy}$"):
+    with pytest.raises(ConfigError, match=f"^features.dim={dim}: .*give {remedy}"):
         change("fourier", dim=str(dim))
 
 
 def test_bandwidth_must_be_positive():
-    with pytest.raises(ConfigError, match=r"^features\.bandwidth=0\.0: give a number above 0, or none$"):
+    with pytest.raises(ConfigError, match=r"^features\.bandwidth=0\.0: give a number above 0, or none \("):
         change("fourier", bandwidth="0")
 
 

@@ -323,7 +323,7 @@ def test_knr_samples_have_the_mean_and_the_variance():
 
 @pytest.mark.parametrize("text", ["0.0", "-1.0"])
 def test_knr_refuses_a_radius_that_is_not_positive(text):
-    with pytest.raises(ConfigError, match=rf"^model\.radius={text}: give a number above 0, or none$"):
+    with pytest.raises(ConfigError, match=rf"^model\.radius={text}: give a number above 0, or none \("):
         overlay(PCMLP(), {"model.name": "knr", "model.radius": text}, NAMES)
 
 

@@ -264,7 +264,7 @@ def test_an_empty_replay_leaves_the_model_finite():
 @pytest.mark.parametrize(("name", "value"), [("unroll", 0), ("batch", 0), ("steps", 0), ("rate", 0.0), ("clip", -1.0)])
 def test_settings_that_cannot_be(name, value):
     remedy = "1 or more" if isinstance(value, int) else "a number above 0"
-    with pytest.raises(ConfigError, match=f"^model.{name}={value}: give {remedy}$"):
+    with pytest.raises(ConfigError, match=f"^model.{name}={value}: give {remedy} "):
         overlay(Deep(), {f"model.{name}": str(value)}, NAMES)
 
 

@@ -160,7 +160,7 @@ def test_it_learns_rewards_beside_itself():
 
 def test_bad_sizes():
     settings = {"model.name": "probabilistic", "model.members": "3", "model.elites": "4"}
-    with pytest.raises(ConfigError, match=r"^model\.elites=4: give 1 to members=3, or none for all$"):
+    with pytest.raises(ConfigError, match=r"^model\.elites=4: give 1 to model.members=3, or none for all$"):
         overlay(Deep(), settings, NAMES)
     assert Probabilistic(members=3).init(jr.key(0), MDP).size == 3
     assert not isinstance(eqx.filter_eval_shape(MODEL.init, jr.key(0), MDP), NeuralEnsemble)

@@ -328,7 +328,7 @@ def test_ctrl_c_is_passed_on(tmp_path):
     words = [sys.executable, "-c", SWEEP]
     with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True) as sweep:
         runs = tmp_path / "runs/test/combination-lock"
-        wait_until(lambda: any(runs.glob("*/checkpoint/*/manifest.json")), 200)
+        wait_until(lambda: any(runs.glob("*/checkpoint/*.safetensors")), 200)
         os.killpg(sweep.pid, signal.SIGINT)  # as a terminal does
         said = sweep.communicate(timeout=200)[0]
     assert sweep.returncode == 130

@@ -14,6 +14,7 @@ else is static, unless `traced` says otherwise.
 import dataclasses
 import functools
 import math
+import re
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -27,15 +28,16 @@ Real = int | float
 
 
 class SettingError(ConfigError):
-    """A setting with a bad value. `under` adds the path of the part that has the setting."""
+    """A setting with a bad value. A remedy names other settings of the same part in braces; `under` adds their path."""
 
-    def __init__(self, key: str, value: Any, remedy: str):
-        super().__init__(f"{key}={show(value)}: {remedy}")
-        self.key, self.value, self.remedy = key, value, remedy
+    def __init__(self, key: str, value: Any, remedy: str, path: str = ""):
+        others = re.sub(r"\{(\w+)\}", rf"{path}\1", remedy)
+        super().__init__(f"{path}{key}={show(value)}: {others}")
+        self.key, self.value, self.remedy, self.path = key, value, remedy, path
 
     def under(self, path: str) -> "SettingError":
         """Return the error with `path`, such as "planner.", before its key."""
-        return SettingError(f"{path}{self.key}", self.value, self.remedy)
+        return SettingError(self.key, self.value, self.remedy, path + self.path)
 
 
 class Limits(NamedTuple):
@@ -139,7 +141,7 @@ def check_value(field: Setting, value: Any) -> None:
         remedy = f"at least one number, each {limits}"
     example = f", such as {show(field.default)}" if isinstance(field.default, tuple) else ""
     none = ", or none" if type(None) in typing.get_args(field.annotation) else ""
-    raise SettingError(field.name, value, f"give {remedy}{example}{none}")
+    raise SettingError(field.name, value, f"give {remedy}{example}{none} ({field.help})")
 
 
 def _check_type(annotation: Any, value: Any) -> str | None:

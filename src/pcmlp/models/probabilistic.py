@@ -117,7 +117,7 @@ class Probabilistic(Model):
     def check(self) -> None:
         """Raise if settings contradict each other."""
         if self.elites is not None and self.elites > self.members:
-            raise SettingError("elites", self.elites, f"give 1 to members={self.members}, or none for all")
+            raise SettingError("elites", self.elites, f"give 1 to {{members}}={self.members}, or none for all")
 
     def init(self, key: Key[Array, ""], mdp: MDP) -> GaussianEnsemble:
         """Return untrained networks."""

@@ -32,9 +32,9 @@ class CEM(Shooting):
     def check(self) -> None:
         """Raise if settings contradict each other."""
         if self.elites > self.num_plans:
-            raise SettingError("elites", self.elites, f"give 1 to num_plans={self.num_plans}")
+            raise SettingError("elites", self.elites, f"give 1 to {{num_plans}}={self.num_plans}")
         if self.truncated and isinstance(self.correlation, float) and self.correlation != 0:
-            remedy = "truncated noise is independent; give 0, or truncated=false"
+            remedy = "truncated noise is independent; give 0, or {truncated}=false"
             raise SettingError("correlation", self.correlation, remedy)
 
     def refine(self, key: Key[Array, ""], mdp: MDP, state: State, plan: Plan) -> Plan:
