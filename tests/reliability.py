@@ -14,8 +14,8 @@ def write_tables(path, notes, kills):
     page = Path(path)
     before, rest = page.read_text().split(_BEGIN)
     after = rest.split(_END)[1]
-    rows = [f"| {what} | {outcome} | {count} |" for (what, outcome), count in faults.items()]
-    said = [f"| `{_cell(command)}` | {_plain(line)} |" for command, line in dict(lines).items()]
+    rows = [f"| {what} | {outcome} | {count} |" for (what, outcome), count in sorted(faults.items())]
+    said = [f"| `{_cell(command)}` | {_plain(line)} |" for command, line in sorted(dict(lines).items())]
     text = [
         f"{len(faults)} kinds of fault, {kills} kills; all of these tests passed.",
         "",
