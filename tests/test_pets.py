@@ -230,7 +230,7 @@ def test_true_dynamics_that_nobody_can_enter():
     [
         ("train hand-egg --algo pets-gt", "algo=pets-gt: not made for hand-egg; give --algo"),
         ("train gym:Pendulum-v1 --algo pets-gt", "algo=pets-gt: not made for gym:Pendulum-v1; give --algo"),
-        ("train cart-pole --algo pets --set model.elites=6", "model.elites=6: give 1 to model.members=5, or none for all"),
+        ("train cart-pole --algo pets --set model.elites=6", "model.elites=6: give 1 to model.members=5"),
         ("train cart-pole --algo pets --set model.members=0", "model.members=0: give 1 or more"),
         ("train cart-pole --algo pets --set model.decay=-1", "model.decay=-1"),
         (
