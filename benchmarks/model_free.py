@@ -34,9 +34,8 @@ def ours(env: str, algo: str, steps: int) -> list[dict]:
     import jax
     import numpy as np
 
-    from pcmlp.runs.config import build, resolve
+    from pcmlp.runs.config import build, resolve, seed_keys
     from pcmlp.runs.evaluate import evaluation_keys
-    from pcmlp.runs.run import seed_keys
 
     config = resolve(f"gym:{env}", algo, SEEDS, steps)
     problem, algorithm = build(config)

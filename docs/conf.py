@@ -12,7 +12,6 @@ import re
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import get_args
 
 from pygments.lexers.special import TextLexer
 
@@ -74,18 +73,11 @@ def help_of(words: list[str]) -> str:
 
 def commands() -> str:
     """Return a section for each command, with its help."""
-    from pcmlp.commands import Command
-    from pcmlp.commands.machine import Theory
+    from pcmlp.cli import COMMANDS
 
-    names = [[name] for name in subcommand_names(Command)]
-    settings = [["theory", name] for name in subcommand_names(Theory.__annotations__["setting"])]
-    sections = ((" ".join(["pcmlp", *words]), help_of(words)) for words in [[], *names, *settings])
+    names = [[], *([name] for name in COMMANDS), ["theory", "linear-mdp"], ["theory", "knr"]]
+    sections = ((" ".join(["pcmlp", *words]), help_of(words)) for words in names)
     return "\n\n".join(f"## {title}\n\n```text\n{text}\n```" for title, text in sections)
-
-
-def subcommand_names(union) -> list[str]:
-    """Return the names of the subcommands in a union."""
-    return [get_args(each)[1].name for each in get_args(union)]
 
 
 def read_page(app, name: str, content: list[str]) -> None:
