@@ -1,6 +1,8 @@
 """Every shape in a signature is checked, and JAX may not promote types or ranks on its own."""
 
+import gc
 import os
+from pathlib import Path
 
 import jax
 import pytest
@@ -11,15 +13,37 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 install_import_hook("pcmlp", "beartype.beartype")
 os.environ.setdefault("PCMLP_CACHE", "off")  # what a test compiles is nobody's business
 
+MOST_MAPPINGS = 25_000
+
 
 def pytest_addoption(parser):
     parser.addoption("--kills", type=int, default=2, help="how often runs are killed")
     parser.addoption("--reliability", metavar="FILE.md", help="write the tables of faults and bad inputs into it")
 
 
+# A test compiles hundreds of small programs and runs each a few times, so it is cheapest not to optimise them. XLA's
+# fusion emitters and its split into parallel modules take almost half of the time to compile a small program.
+CHEAP = (
+    "--xla_backend_optimization_level=0",
+    "--xla_cpu_use_fusion_emitters=false",
+    "--xla_cpu_parallel_codegen_split_count=1",
+)
+
+
 def pytest_configure(config):
-    if config.option.markexpr == "not slow":  # these compile much and run little
-        os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+    if config.option.markexpr == "not slow":  # what is slow runs the programs that users run
+        os.environ.setdefault("XLA_FLAGS", " ".join(CHEAP))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_programs():
+    """Drop compiled programs between two files if there are many: Linux gives a process 65,530 memory mappings, a
+    program takes several, and XLA crashes when there are no more."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPPINGS:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(autouse=True)

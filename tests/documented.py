@@ -19,6 +19,7 @@ import shlex
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from markdown_it import MarkdownIt
 
@@ -85,15 +86,27 @@ def blocks(page: str) -> list[Block]:
     return found
 
 
-def links(page: str) -> list[str]:
-    """The files and folders that a page links to."""
+def links(page: str) -> list[tuple[str, str]]:
+    """The files and folders that a page links to, "" for itself, and the headings in them."""
     found = []
     for token in MarkdownIt().enable("table").parse((ROOT / page).read_text()):
         for child in token.children or []:
             target = child.attrs.get("href") or child.attrs.get("src")
-            if isinstance(target, str) and ":" not in target and not target.startswith("#"):
-                found.append(target.partition("#")[0])
+            if isinstance(target, str) and ":" not in target:
+                file, _, heading = target.partition("#")
+                found.append((file, unquote(heading)))
     return found
+
+
+def headings(path: Path) -> set[str]:
+    """The anchors of a page's headings, as code hosts and the site make them."""
+    tokens = MarkdownIt().enable("table").parse(path.read_text())
+    titles = [
+        "".join(child.content for child in after.children or [])
+        for token, after in zip(tokens, tokens[1:], strict=False)
+        if token.type == "heading_open"
+    ]
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def commands_in_text(page: str) -> list[list[str]]:
@@ -158,7 +171,7 @@ def _without(words: list[str], flag: str) -> list[str]:
 
 def use_small_settings(monkeypatch) -> None:
     """Make every configuration from here on small; as it was asked for, it has to be valid too."""
-    from pcmlp import agent
+    from pcmlp.agent import setup
 
     original = configuration.configure
 
@@ -178,7 +191,7 @@ def use_small_settings(monkeypatch) -> None:
         return original(task, task_name, algo, seeds, steps, {**given, **_settings(tiny), **fitting})
 
     monkeypatch.setattr(configuration, "configure", small)
-    monkeypatch.setattr(agent, "configure", small_environment)
+    monkeypatch.setattr(setup, "configure", small_environment)
 
 
 def _settings(tiny: dict[str, str]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pcmlp.runs import checkpoint
-from pcmlp.runs.arrays import load_facts_and_arrays
+from pcmlp.runs.durable import load_facts_and_arrays
 from pcmlp.runs.episodes import read
 from pcmlp.runs.folder import read_metrics, read_summary
 

@@ -2,6 +2,10 @@
 
 import dataclasses
 import json
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import equinox as eqx
 import gymnasium
@@ -13,11 +17,13 @@ from gymnasium import spaces
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from pcmlp.agent import DeepPCMLP
+import pcmlp
+from pcmlp import DeepPCMLP
 from pcmlp.errors import ConfigError, EnvironmentFault
-from pcmlp.runs.arrays import save_tree
 from pcmlp.runs.callbacks import notify
-from pcmlp.runs.run import seed_keys
+from pcmlp.runs.config import seed_keys
+from pcmlp.runs.durable import save_tree
+from pcmlp.runs.findings import UNSEEN
 from pcmlp.runs.summary import CompileClock
 from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.types import Problem
@@ -83,6 +89,11 @@ def of_seed(tree, seed):
 
 def finite(tree):
     return all(np.isfinite(x).all() for x in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)))
+
+
+def measured(metrics):
+    """Metrics without the errors that the samples cannot show: no episode of the cart ends early."""
+    return {name: value for name, value in metrics.items() if name not in UNSEEN}
 
 
 def numbers(learner):
@@ -175,12 +186,183 @@ def test_a_callback_sees_every_iteration_and_stops(make, capsys):
     agent = make().learn(10 * EACH, callback=callback, progress_bar=True)
     assert [steps for steps, _ in heard] == [EACH, 2 * EACH]
     assert agent.num_timesteps == 2 * EACH
-    assert {"bonus_mean", "info_gain", "model_loss"} <= heard[0][1].keys()
+    assert {"bonus_mean", "info_gain", "model_loss", "rewards_seen", "ends_seen"} <= heard[0][1].keys()
+    assert [metrics["env_steps"] for _, metrics in heard] == [EACH, 2 * EACH]
+    assert "eval_return_mean" not in heard[0][1]  # it would take steps of the environment
     assert all(np.isfinite(value) for value in heard[0][1].values())
     assert "learning" in capsys.readouterr().out
     quiet = agent.learn(EACH + 7, callback=lambda agent, metrics: None)  # None does not stop; 7 steps are no iteration
     assert quiet.num_timesteps == 3 * EACH
     assert "learning" not in capsys.readouterr().out
+
+
+class Listener:
+    """What stable-baselines3's `BaseCallback` is to an agent."""
+
+    def __init__(self, last=True):
+        self.told, self.last = [], last
+
+    def init_callback(self, model):
+        self.model = model
+
+    def on_training_start(self, locals_, globals_):
+        self.locals = locals_
+        self.told.append("start")
+
+    def on_step(self):
+        self.told.append(self.model.num_timesteps)
+        return self.last
+
+    def on_training_end(self):
+        self.told.append("end")
+
+
+def test_an_agent_that_found_nothing_says_what_to_do(make, capsys):
+    agent = make(verbose=1)
+    assert agent.nothing_found is None  # nothing was tried yet
+    agent.findings.lowest_reward = agent.findings.highest_reward = 0.0
+    agent._learner = dataclasses.replace(agent.learner, env_steps=jnp.array([EACH]))
+    agent._bonus = 0.2
+    assert agent.nothing_found.startswith(f"no reward and no end in {EACH} steps")
+    assert agent.nothing_found.endswith("bonus still 0.2 per step; continue with learn(...), or raise bonus_scale")
+    agent.algorithm = dataclasses.replace(agent.algorithm, reward_free=True)
+    assert agent.nothing_found is None  # none was looked for
+    agent.algorithm = agent.made.algorithm
+    agent.findings.rewards_seen[0] = 1
+    assert agent.nothing_found is None
+
+
+def test_a_loaded_agent_does_not_say_that_nothing_was_found_before(saved):
+    """The rewards before are counted in its file, but not how much they differed, nor what was explored."""
+    loaded = DeepPCMLP.load(saved)
+    assert loaded.num_timesteps > 0
+    assert loaded.nothing_found is None
+
+
+def test_bad_evaluation_opens_no_log(make, tmp_path):
+    refused("eval_episodes=-1", lambda: make(tensorboard_log=tmp_path).learn(EACH, eval_episodes=-1))
+    assert not list(tmp_path.iterdir())
+
+
+def test_callbacks_are_functions_objects_or_lists(make, tmp_path):
+    agent, listener, heard = make(tensorboard_log=tmp_path), Listener(), []
+    agent.learn(total_timesteps=2 * EACH, callback=[listener, lambda agent, metrics: heard.append(metrics)])
+    assert listener.told == ["start", EACH, 2 * EACH, "end"]
+    assert listener.locals["self"] is agent
+    assert listener.locals["metrics"] is heard[-1]
+    assert listener.locals["rewards"].shape == listener.locals["dones"].shape == (EACH,)
+    assert (heard[-1]["rewards_seen"], heard[-1]["ends_seen"]) == (0, 0)  # every step costs, none ends
+    assert agent.learn(5 * EACH, Listener(last=False), reset_num_timesteps=True).num_timesteps == EACH
+    assert agent.iteration == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["DeepPCMLP_1", "DeepPCMLP_2"]
+
+
+def test_a_callback_that_raises_leaves_whole_iterations(make, tmp_path):
+    def fails(agent, metrics):
+        if metrics["iteration"] == 2:
+            raise RuntimeError("from the callback")
+
+    agent = make()
+    with pytest.raises(RuntimeError, match="from the callback"):
+        agent.learn(5 * EACH, fails)
+    agent.save(tmp_path / "agent")
+    assert DeepPCMLP.load(tmp_path / "agent").iteration == agent.iteration == 2
+    assert same(agent.learn(EACH).learner, make().learn(3 * EACH).learner)
+
+
+def test_verbose_prints_lines_and_evaluates_if_asked(make, capsys):
+    agent = make(verbose=1)
+    agent.learn(4 * EACH, log_interval=2, eval_episodes=1)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "gym:Cart, pcmlp: learning for 4 iterations of 20 env steps"
+    assert "learned from the samples" in lines[1]
+    shown = [line.split("  ")[:2] for line in lines if line.startswith("iteration")]
+    assert shown == [["iteration 2/4", "env steps 40"], ["iteration 4/4", "env steps 80"]]
+    assert "return -" in lines[-1]
+
+
+def test_an_agent_says_what_it_is(agent):
+    line = "pcmlp for gym:Cart, horizon 10, seed 3, termination learned, 60 env steps in 3 iterations"
+    assert repr(agent) == f"<DeepPCMLP: {line}>"
+
+
+def test_public_names_are_imported_when_used():
+    places = {name: getattr(pcmlp, name) for name in pcmlp.__all__}
+    assert places["DeepPCMLP"] is DeepPCMLP
+    assert set(pcmlp.__all__) <= set(dir(pcmlp))
+    with pytest.raises(AttributeError, match="no attribute 'DeepPCMPL'"):
+        _ = pcmlp.DeepPCMPL
+    typed = re.search(r"if TYPE_CHECKING.*?\n\n", Path(pcmlp.__file__).read_text(), re.DOTALL)[0]
+    named = re.findall(r"\w+", re.sub(r"#.*|from [\w.]+ import", "", typed))
+    assert {*named} - {"if", "TYPE_CHECKING"} == {*pcmlp.__all__} - {"__version__"}
+    loaded = "import sys, pcmlp; dir(pcmlp); print([name for name in sys.modules if name.startswith('jax')])"
+    assert subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_an_agent_is_loaded_without_its_environment(agent, saved):
+    alone = DeepPCMLP.load(saved)
+    assert same(alone.learner, agent.learner)
+    np.testing.assert_array_equal(*(each.predict(OBSERVATION, deterministic=True)[0] for each in (alone, agent)))
+    assert alone.get_env() is None
+    assert "no environment" in repr(alone)
+    for use in (lambda: alone.learn(EACH), lambda: alone.evaluate(1)):
+        refused("loaded without its environment; give it to set_env, or to load", use)
+    refused("set_env: the agent has a function for reward; give reward=", lambda: alone.set_env(Cart))
+    env = Cart()
+    alone.set_env(env, reward=at_one)
+    assert alone.get_env() is env
+    assert alone.evaluate(2) == pytest.approx(agent.evaluate(2), rel=1e-5)  # one copy of the environment, not two
+    alone.set_env(Cart)  # with the same reward
+    assert same(alone.learner, agent.learner)
+
+
+def play(agent, envs, episodes):
+    """The loop of stable-baselines3's `evaluate_policy`: its arguments of `predict`, over a vector of environments."""
+    returns, sums = [], np.zeros(envs.num_envs)
+    observations, _ = envs.reset(seed=0)
+    states, starts = None, np.ones(envs.num_envs, bool)
+    while len(returns) < episodes:
+        actions, states = agent.predict(observations, state=states, episode_start=starts, deterministic=True)
+        observations, rewards, ends, cut, _ = envs.step(actions)
+        starts = ends | cut
+        sums += rewards
+        returns += sums[starts].tolist()
+        sums[starts] = 0
+    return returns
+
+
+class Paid(Cart):
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, -abs(observation[0] - 1.0), *rest
+
+
+def make_paid():
+    return gymnasium.wrappers.TimeLimit(Paid(), HORIZON)
+
+
+def test_an_agent_plays_a_vector_of_environments(agent):
+    envs = gymnasium.vector.SyncVectorEnv([make_paid] * 3)
+    returns = play(agent, envs, 6)
+    assert len(returns) == 6
+    assert max(returns) < 0
+
+
+def test_stable_baselines3_evaluates_and_calls(agent, make, tmp_path):
+    pytest.importorskip("stable_baselines3")
+    from stable_baselines3.common import callbacks
+    from stable_baselines3.common.evaluation import evaluate_policy
+    from stable_baselines3.common.monitor import Monitor
+
+    returns, lengths = evaluate_policy(agent, Monitor(make_paid()), n_eval_episodes=4, return_episode_rewards=True)
+    assert lengths == [HORIZON] * 4
+    assert max(returns) < 0
+    evaluates = callbacks.EvalCallback(Monitor(make_paid()), n_eval_episodes=1, eval_freq=1, verbose=0)
+    keeps = callbacks.CheckpointCallback(save_freq=1, save_path=str(tmp_path))
+    with pytest.warns(UserWarning, match="not of the same type"):
+        make().learn(EACH, callbacks.CallbackList([evaluates, keeps]))
+    assert evaluates.last_mean_reward < 0
+    assert DeepPCMLP.load(next(tmp_path.iterdir())).iteration == 1
 
 
 def test_only_false_ends_learning():
@@ -228,9 +410,9 @@ def test_after_one_iteration_nothing_is_compiled(pair):
         for changes in ({"bonus_scale": 0.0}, {"covariance": False}, {"bonus_scale": 100.0}):
             other = dataclasses.replace(algo, **changes)
             changed = other.iterate(keys, world, other.start(keys, world.mdp, 70), 1)
-            assert finite((numbers(changed.learner), changed.learner.policy.actor, changed.metrics))
+            assert finite((numbers(changed.learner), changed.learner.policy.actor, measured(changed.metrics)))
     assert clock.seconds == 0.0
-    assert finite((numbers(learner), learner.policy.actor, metrics))
+    assert finite((numbers(learner), learner.policy.actor, measured(metrics)))
     np.testing.assert_array_equal(learner.env_steps, 5 * EACH)
 
 
@@ -257,7 +439,7 @@ def test_a_task_by_name(tiny_trpo, tmp_path):
     agent = DeepPCMLP("mountain-car", horizon=HORIZON, seed=1, settings=(*tiny_trpo, "task.simulator=gymnasium"))
     agent.save(tmp_path / "agent")
     loaded = DeepPCMLP.load(tmp_path / "agent", "mountain-car")
-    assert loaded.config == agent.config
+    assert loaded.config == DeepPCMLP.load(tmp_path / "agent").config == agent.config
     assert loaded.config.task.simulator == "gymnasium"
     assert agent.predict(np.array([-0.5, 0.0]), deterministic=True)[0].shape == (1,)
 
@@ -299,6 +481,36 @@ def test_code_that_an_agent_names_is_imported_only_if_it_is_trusted(make, tiny_t
     refused("radial.py: changed since .*agent was started", lambda: load(trust_code=True))
 
 
+CART = """
+import gymnasium
+
+class Cart(gymnasium.Env):
+    observation_space = action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = self.np_random.uniform(-0.1, 0.1, 1).astype("float32")
+        return self.place, {}
+
+    def step(self, action):
+        self.place = (0.9 * self.place + 0.1 * action).astype("float32")
+        return self.place, 0.0, False, False, {}
+
+def reward(state, action, next_state):
+    return next_state[0]
+"""
+
+
+def test_an_environment_of_a_file_is_given_again_by_its_name(tiny_trpo, tmp_path):
+    (tmp_path / "cart.py").write_text(CART)
+    place = f"py:{tmp_path}/cart.py:Cart"
+    settings = (*tiny_trpo, f"task.reward={tmp_path}/cart.py:reward")
+    agent = DeepPCMLP(place, horizon=20, settings=settings)
+    config = agent.config
+    agent.set_env(place)
+    assert agent.config == config
+
+
 # -- what it refuses ---------------------------------------------------------------------------------------------------
 
 
@@ -333,25 +545,65 @@ def a_number(state, action, next_state):
         ({"terminal": a_number}, "terminal=a_number: returns float32.*not one bool"),
         ({"horizon": None}, "horizon=None: .*has no time limit"),
         ({"horizon": 0}, "horizon=0: an episode has at least 1 step"),
-        ({"algo": "pcmlp-knr"}, "algo=pcmlp-knr: not for an agent; give pcmlp or pcmlp-mppi or "),
+        ({"algo": "pcmlp-knr"}, "algo=pcmlp-knr: an agent cannot use it; give pcmlp or pcmlp-mppi or "),
         ({"seed": -1}, "seeds=-1: give numbers from 0"),
         ({"settings": ("preset=paper",)}, "preset=paper: pcmlp has none for gym:Cart; leave it out"),
         ({"settings": ("bonus=1",)}, "bonus=1: unknown key"),
         ({"env": Cart(observations=spaces.Dict({"x": spaces.Box(-1, 1, (2,))}))}, "its observation space is Dict"),
         ({"env": Cart(actions=spaces.Discrete(3))}, "its action space is Discrete"),
         ({"env": Cart(actions=spaces.Box(-np.inf, np.inf, (1,)))}, "its actions range over .*finite bounds"),
-        ({"env": Cart(observations=spaces.Box(-1, 1, (3,)))}, "fails Gymnasium's check"),
+        ({"env": Cart(observations=spaces.Box(-1, 1, (3,)))}, r"reset gave an observation of shape \(2,\), not \(3,\)"),
         ({"env": object()}, "not a gymnasium.Env but a object"),
-        ({"env": "mountain-car"}, "env=mountain-car: a task with a reward of its own"),
+        ({"env": "mountain-car"}, "env=mountain-car: this task has its own reward"),
         ({"env": "mountain-cart", "reward": None}, "task=mountain-cart: unknown; the nearest is mountain-car"),
-        ({"env": "combination-lock", "reward": None}, "algo=pcmlp: not made for combination-lock"),
+        ({"env": "combination-lock", "reward": None}, "algo=pcmlp: cannot be used with combination-lock"),
     ],
 )
 def test_bad_input(make, changes, line):
     refused(line, lambda: make(**changes))
 
 
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"device": "gpux"}, "device=gpux: unknown; give auto, cpu, cuda"),
+        ({"device": "cpu:9"}, "device=cpu:9: there are 1 of this kind; give cpu:0"),
+        ({"device": "tpu"}, "device=tpu: JAX finds no such device here; give auto or cpu"),
+        ({"verbose": 7}, "verbose=7: give 0 .silent. or 1"),
+        ({"settings": "bonus_scale=1"}, "settings='bonus_scale=1': give a dict or a list of strings"),
+        ({"settings": {"planner": {"update": 1}}}, "planner.update=1: unknown key; the nearest is planner.updates"),
+    ],
+)
+def test_bad_habits(make, changes, line):
+    refused(line, lambda: make(**changes))
+
+
+@pytest.mark.parametrize(
+    ("callback", "line"),
+    [
+        (Listener, r"callback=Listener: is a class; give an object of it, such as Listener\(\)"),
+        ([print, 3], "callback=int object is not a function; give a function of .agent, metrics., an object with"),
+        (lambda metrics: True, "cannot be called with .agent, metrics.: too many positional arguments"),
+        (
+            type("Steps", (), {"on_step": lambda self, more: 1})(),
+            "on_step cannot be called with .*: missing a required",
+        ),
+    ],
+)
+def test_a_callback_of_the_wrong_kind(agent, callback, line):
+    refused(line, lambda: agent.learn(EACH, callback))
+
+
+def test_nested_settings(make, tiny_trpo):
+    nested = {"bonus_scale": 0.5, "model": {"sizes": (16, 8)}, "planner": {"updates": 2}}
+    algorithm = make(settings=nested, device="cpu").config.algorithm
+    assert (algorithm.bonus_scale, algorithm.model.sizes, algorithm.planner.updates) == (0.5, (16, 8), 2)
+
+
 def test_too_few_steps_or_episodes(agent):
+    refused("log_interval=0: give 1 or more", lambda: agent.learn(EACH, log_interval=0))
+    refused("eval_episodes=-1: give 0 or more", lambda: agent.learn(EACH, eval_episodes=-1))
+    refused("total_timesteps=20.5: not a whole number", lambda: agent.learn(20.5))
     refused("steps=19: less than one iteration, which takes 20 env steps", lambda: agent.learn(19))
     refused("episodes=0: give 1 or more", lambda: agent.evaluate(0))
 
@@ -394,8 +646,9 @@ def test_an_agent_of_another_task(saved):
     class Sledge(Cart):
         pass
 
-    refused("an agent for gym:Cart, not for mountain-car", lambda: DeepPCMLP.load(saved, "mountain-car"))
-    refused("an agent for gym:Cart, not for gym:Sledge", lambda: DeepPCMLP.load(saved, Sledge, reward=at_one))
+    refused("the agent is for gym:Cart, not for mountain-car", lambda: DeepPCMLP.load(saved, "mountain-car"))
+    refused("the agent is for gym:Cart, not for gym:Sledge", lambda: DeepPCMLP.load(saved, Sledge, reward=at_one))
+    refused("the agent has a function for reward; give reward=", lambda: DeepPCMLP.load(saved, Cart))
 
 
 def test_a_task_of_the_same_name_and_another_shape(saved):

@@ -17,7 +17,7 @@ from pcmlp import finite, theory
 from pcmlp.algorithms.certificate import exact_values, promised
 from pcmlp.cli import main
 from pcmlp.errors import ConfigError
-from pcmlp.experiments.certificate import Gap, cart_bound, gaps, job, jobs, make_row, optimum
+from pcmlp.experiments.theorems import Gap, cart_bound, certificate_job, certificate_jobs, gaps, make_row, optimum
 from pcmlp.features import feature_dim
 from pcmlp.planners import CEM, FinitePolicy
 from pcmlp.replay import Replay
@@ -342,14 +342,14 @@ def test_random_play_has_no_certificate(tmp_path):
 
 
 def test_the_experiments_runs_resolve_and_make_rows():
-    for one in jobs():
+    for one in certificate_jobs():
         config = one.config()
         problem, algo = build(config)
         stands = standing(config, algo, problem)
         assert stands is not None
         assert (one.label in ("theorem", "proved")) == (stands.kind != "heuristic")
     gap = Gap(np.array([[4.0, 2.0], [1.0, 0.1]]), np.array([[1.0, 1.0], [0.5, 0.5]]), np.ones((2, 2)))
-    row = make_row(job("low-rank", "proved"), gap, "bound", 1.0)
+    row = make_row(certificate_job("low-rank", "proved"), gap, "bound", 1.0)
     assert (row["below_the_gap"], row["of"], row["runs_ever_below"]) == (1, 4, 1)
     assert (row["certificate_first"], row["ratio_first"]) == (3.0, 3.0)
     assert row["gap_last"] == 0.5

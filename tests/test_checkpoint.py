@@ -24,12 +24,11 @@ from pcmlp.algorithms.framework import PCMLP
 from pcmlp.errors import ConfigError, RunStopped
 from pcmlp.planners import UniformPolicy
 from pcmlp.replay import Transitions
-from pcmlp.runs import arrays, checkpoint, durable
+from pcmlp.runs import checkpoint, durable
+from pcmlp.runs.checkpoint import differences
 from pcmlp.runs.config import build, resolve
 from pcmlp.runs.episodes import log_path, read
-from pcmlp.runs.folder import read_metrics, read_summary
-from pcmlp.runs.lock import Lock
-from pcmlp.runs.resume import differences
+from pcmlp.runs.folder import Lock, read_metrics, read_summary
 from pcmlp.runs.train import train
 from pcmlp.spaces import Finite
 from pcmlp.types import Algorithm, Iteration, Learner, Policy
@@ -153,10 +152,10 @@ def test_another_configuration_is_refused_key_by_key(cut):
 
 
 def test_a_folder_that_exists_is_refused(cut, tmp_path):
-    refused(lock(), cut, "--resume to go on with it", resume=False)
+    refused(lock(), cut, "resume=True to continue the run in it", resume=False)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("mine")
-    refused(lock(), tmp_path / "other", "already holds files")
+    refused(lock(), tmp_path / "other", "this folder contains files")
     (cut / "config.json").write_text("{")
     refused(lock(), cut, "not the configuration of a run")
 
@@ -170,7 +169,7 @@ def test_a_damaged_checkpoint_is_refused(cut):
     data = file.read_bytes()
     flipped = bytearray(data)
     flipped[len(data) // 2] ^= 1
-    offered = "remove it to go on from iteration 16"
+    offered = "remove it to continue from iteration 16"
     for damaged in (data[:-4], data[:-4] + b"edit", bytes(flipped), data[:40], data[:4], b""):
         file.write_bytes(damaged)
         refused(lock(), cut, f"000017.safetensors: truncated or edited; {offered}")
@@ -186,7 +185,7 @@ def rewrite(file, text, *, hashed=True):
     held = load_file(file)
     with safe_open(file, "numpy") as before:
         claimed = before.metadata()["sha256"]
-    save_file(held, file, {"facts": text, "sha256": arrays._digest(held, text) if hashed else claimed})
+    save_file(held, file, {"facts": text, "sha256": durable._digest(held, text) if hashed else claimed})
 
 
 @pytest.mark.fault(
@@ -195,7 +194,7 @@ def rewrite(file, text, *, hashed=True):
 )
 def test_damaged_facts_are_refused(cut):
     file = cut / "checkpoint" / "000017.safetensors"
-    data, facts = file.read_bytes(), arrays.read_facts(file)
+    data, facts = file.read_bytes(), durable.read_facts(file)
     for text, hashed, match in (
         (json.dumps(facts)[:40], True, "truncated or edited"),
         (json.dumps({**facts, "evaluated_episodes": 1}), False, "truncated or edited"),
@@ -211,7 +210,7 @@ def test_damaged_facts_are_refused(cut):
         refused(lock(), cut, f"000017.safetensors: {match}")
         assert checkpoint.best(cut / "checkpoint") in (None, 16, 17)
     save_file(load_file(file), file)  # no facts at all
-    refused(lock(), cut, "000017.safetensors: truncated or edited; remove it to go on from iteration 16")
+    refused(lock(), cut, "000017.safetensors: truncated or edited; remove it to continue from iteration 16")
 
 
 @pytest.mark.parametrize("older", ["000017.json", "000017/manifest.json"])
@@ -269,7 +268,7 @@ def test_a_full_disk_loses_nothing(cut, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         write(path, data)
 
-    monkeypatch.setattr(checkpoint, "write_durably", full)
+    monkeypatch.setattr(durable, "write_durably", full)
     with pytest.raises(RunStopped, match=r"no space for the checkpoint of iteration 19: \d+\.\d MB needed, .* free"):
         run(lock(), cut, resume=True)
     assert read_summary(cut)["status"] == "failed"
@@ -290,13 +289,13 @@ def test_a_checkpoint_of_another_run_is_refused(cut):
         refused(lock(), cut, match)
     (folder / "000017.safetensors").unlink()
     checkpoint.save(folder, other, facts)
-    refused(lock(), cut, "not of this version of pcmlp")
+    refused(lock(), cut, "written by another version of pcmlp")
 
 
 @pytest.mark.fault("metrics.csv or the episode log ends before the checkpoint", "refused by name")
 def test_a_run_whose_rows_or_episodes_are_gone_is_refused(cut):
     log_path(cut / "episodes").rename(cut / "log")
-    refused(lock(), cut, "episodes/log: truncated or edited before iteration 17 of the checkpoint; give another --out")
+    refused(lock(), cut, "episodes/log: truncated or edited before iteration 17 of the checkpoint; give another out folder")
     (cut / "log").rename(log_path(cut / "episodes"))
     lines = (cut / "metrics.csv").read_text().splitlines()
     (cut / "metrics.csv").write_text("\n".join(lines[:-1]) + "\n")
@@ -309,16 +308,16 @@ def test_a_run_whose_rows_or_episodes_are_gone_is_refused(cut):
 def test_a_log_that_is_not_as_it_was_is_refused(cut):
     path = log_path(cut / "episodes")
     whole, facts = path.read_bytes(), checkpoint.read(cut / "checkpoint", 16)
-    offered = "remove .*/000017.safetensors to go on from iteration 16"
+    offered = "remove .*/000017.safetensors to continue from iteration 16"
     for changed, line in (
         (whole[: facts.log_bytes], offered),
         (
             whole[: facts.log_bytes + 40] + bytes([whole[facts.log_bytes + 40] ^ 1]) + whole[facts.log_bytes + 41 :],
             offered,
         ),
-        (bytes([whole[0] ^ 1]) + whole[1:], "give another --out"),
+        (bytes([whole[0] ^ 1]) + whole[1:], "give another out folder"),
         (whole[:-1], offered),
-        (b"", "give another --out"),
+        (b"", "give another out folder"),
     ):
         path.write_bytes(changed)
         refused(lock(), cut, f"episodes/log: truncated or edited before iteration 17 of the checkpoint; {line}")
@@ -328,7 +327,7 @@ def test_a_log_that_is_not_as_it_was_is_refused(cut):
 
 def test_other_versions_are_said(cut):
     file = cut / "checkpoint" / "000017.safetensors"
-    facts = arrays.read_facts(file)
+    facts = durable.read_facts(file)
     assert facts["versions"]["jax"] != "0.0.1"
     facts["versions"]["jax"] = "0.0.1"
     rewrite(file, json.dumps(facts))
@@ -389,20 +388,20 @@ def test_keys_and_what_is_no_array_come_back(tmp_path):
         return Count(UniformPolicy(Finite(2)), jnp.full(3, number), jr.split(jr.key(number), 2))
 
     like = eqx.filter_eval_shape(lambda: count(0))
-    size = arrays.save_tree(tmp_path / "tree", count(5), {"some": "facts"})
+    size = durable.save_tree(tmp_path / "tree", count(5), {"some": "facts"})
     assert size == (tmp_path / "tree").stat().st_size
-    facts, held = arrays.load_facts_and_arrays(tmp_path / "tree")
-    assert facts == arrays.read_facts(tmp_path / "tree") == {"some": "facts"}
-    assert eqx.tree_equal(arrays.restore_tree(held, like), count(5))
+    facts, held = durable.load_facts_and_arrays(tmp_path / "tree")
+    assert facts == durable.read_facts(tmp_path / "tree") == {"some": "facts"}
+    assert eqx.tree_equal(durable.restore_tree(held, like), count(5))
     with pytest.raises(ValueError, match=r"env_steps is float64\[3\], not int32\[3\]"):
-        arrays.restore_tree({**held, "env_steps": np.zeros(3)}, like)
+        durable.restore_tree({**held, "env_steps": np.zeros(3)}, like)
     with pytest.raises(ValueError, match=r"key is absent, not uint32\[2, 2\]"):
-        arrays.restore_tree({"env_steps": held["env_steps"]}, like)
+        durable.restore_tree({"env_steps": held["env_steps"]}, like)
     with pytest.raises(ValueError, match=r"more is float64\[1\], not absent"):
-        arrays.restore_tree({**held, "more": np.zeros(1)}, like)
+        durable.restore_tree({**held, "more": np.zeros(1)}, like)
     (tmp_path / "other").write_bytes(b"nonsense")
-    for read_file in (arrays.load_facts_and_arrays, arrays.read_facts):
-        with pytest.raises(arrays.Damaged, match="truncated or edited"):
+    for read_file in (durable.load_facts_and_arrays, durable.read_facts):
+        with pytest.raises(durable.Damaged, match="truncated or edited"):
             read_file(tmp_path / "other")
 
 

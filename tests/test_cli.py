@@ -1,6 +1,9 @@
 """The command line: what it prints, what it exits with, and that bad input writes and compiles nothing."""
 
 import os
+import re
+import runpy
+import shlex
 import signal
 import subprocess
 import sys
@@ -10,10 +13,12 @@ import jax
 import numpy as np
 import pytest
 
+import pcmlp
 from pcmlp.algorithms.deep import Deep
 from pcmlp.algorithms.framework import PCMLP
-from pcmlp.cli import main
-from pcmlp.errors import RunStopped
+from pcmlp.cli import COMMANDS, check_words, main, parse
+from pcmlp.commands import show_loading
+from pcmlp.errors import ConfigError, RunStopped
 from pcmlp.runs.cache import use_cache
 from pcmlp.runs.episodes import read
 from pcmlp.runs.folder import read_metrics, read_summary
@@ -81,7 +86,7 @@ def test_a_run_from_beginning_to_end(tmp_path, capsys):
     # a second run never writes over the first
     before = (out / "metrics.csv").read_bytes()
     assert main([*TRAIN, *SETTINGS]) == 2
-    assert "already holds files" in capsys.readouterr().err
+    assert "this folder contains files" in capsys.readouterr().err
     assert (out / "metrics.csv").read_bytes() == before
 
 
@@ -416,3 +421,58 @@ def test_a_flag_of_another_command_is_not_suggested_to_who_gave_it(words, capsys
     said = capsys.readouterr().err
     assert "--port" in said
     assert "perhaps you meant" not in said
+
+
+def test_the_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"pcmlp {pcmlp.__version__}\n"
+
+
+def test_python_runs_the_package(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["pcmlp", "--version"])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_module("pcmlp", run_name="__main__")
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out.startswith("pcmlp ")
+
+
+def test_a_line_comes_before_jax_is_loaded(capsys, monkeypatch):
+    modules = {name: module for name, module in sys.modules.items() if name != "jax"}
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "modules", modules)
+        show_loading("mountain-car, pcmlp")
+    assert capsys.readouterr().out == "mountain-car, pcmlp: loading JAX\n"
+    show_loading("mountain-car, pcmlp")
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_names_every_command(shell, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["completion", shell])
+    assert not stopped.value.code
+    script = capsys.readouterr().out
+    assert [name for name in COMMANDS if name not in script] == []
+    assert "--seeds" in script
+
+
+@pytest.mark.parametrize("words", [[], *([name] for name in COMMANDS), ["theory", "linear-mdp"], ["theory", "knr"]])
+def test_every_help_has_examples_and_real_defaults(words, capsys):
+    with pytest.raises(SystemExit):
+        main([*words, "--help"])
+    shown = capsys.readouterr().out
+    assert "default: None" not in shown
+    examples = re.search(r"For example:\n((?:  .*\n)+)", shown)
+    assert examples, "no examples"
+    for line in examples[1].splitlines():
+        example = shlex.split(re.sub(r"source <\((.*)\)", r"\1", line).partition(" > ")[0], comments=True)[1:]
+        check_words(example)
+        if "--help" not in example:
+            parse(example)
+
+
+@pytest.mark.parametrize("words", [["eval", "path"], ["report", "paths"], ["train", "mountain-car", "--out", "task"]])
+def test_a_folder_may_have_the_name_of_an_argument(words):
+    check_words(words)
+    with pytest.raises(ConfigError, match="not a flag"):
+        check_words([*words[:-1], f"--{words[-1]}"])

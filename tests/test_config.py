@@ -164,8 +164,8 @@ BAD_SETTINGS = [
     ("eval_episodes=0", "1 to"),
     ("draws=idd", "iid"),
     ("covariance=of", "off"),
-    ("steps=10", "give steps as an argument of its own"),
-    ("seeds=1", "give seeds as an argument of its own"),
+    ("steps=10", "give steps=10 as an argument of its own"),
+    ("seeds=1", "give seeds=1 as an argument of its own"),
     ("features.name=fourrier", "fourier"),
     ("features.name=fourier", "task or one-hot"),
     ("features.dim=10", "fourier"),
@@ -242,7 +242,7 @@ def test_an_environment_by_hand_has_the_presets_of_all_tasks():
     named = resolve(CAR, "pcmlp-mppi", settings=("rounds=4",)).algorithm
     assert (algorithm.features, algorithm.model, algorithm.planner) == (named.features, named.model, named.planner)
     for how, line in (
-        ({"algo": "pcmlp-linear"}, "algo=pcmlp-linear: not made for gym:Cart-v0"),
+        ({"algo": "pcmlp-linear"}, "algo=pcmlp-linear: cannot be used with gym:Cart-v0"),
         ({"steps": 49}, "steps=49: less than one iteration"),
         ({"settings": ("fit_samples=3",)}, "fit_samples=3: pcmlp has no such setting .it is one of pcmlp-linear"),
         ({"settings": ("preset=paper",)}, "preset=paper: pcmlp has none for gym:Cart-v0"),

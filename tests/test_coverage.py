@@ -12,8 +12,8 @@ from same_run import assert_same_run
 from pcmlp.errors import ConfigError
 from pcmlp.maps import Map
 from pcmlp.runs.config import build, build_problem, resolve
-from pcmlp.runs.coverage import Entered, read_coverage
 from pcmlp.runs.episodes import read
+from pcmlp.runs.evaluate import Entered, read_coverage
 from pcmlp.runs.folder import RunFolder, read_metrics
 from pcmlp.runs.train import reward_free_notes, train
 from pcmlp.tasks.point_umaze import at_goal
@@ -72,7 +72,7 @@ def test_a_reward_free_run_says_what_it_explores_for(run):
     (line,) = reward_free_notes(free.algorithm, problem)
     assert "coverage" not in line  # there is no map
     (line,) = reward_free_notes(free.algorithm, dataclasses.replace(problem, pays_for_moving=True))
-    assert "for the bonus and for the task's own reward, which is for moving alone and stays" in line
+    assert "for the bonus and for the task's own reward, which only pays for moving" in line
 
 
 def test_where_nothing_is_paid_a_goal_is_no_end():

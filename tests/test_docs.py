@@ -13,6 +13,7 @@ from documented import (
     blocks,
     check,
     commands_in_text,
+    headings,
     links,
     new_folder,
     shrink,
@@ -46,8 +47,10 @@ def test_every_block_says_how_it_is_tested(page):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page):
-    for target in links(page):
-        assert (ROOT / page).parent.joinpath(target).exists(), f"{page} links to {target}"
+    for target, heading in links(page):
+        path = (ROOT / page).parent / target if target else ROOT / page
+        assert path.exists(), f"{page} links to {target}"
+        assert not heading or path.suffix != ".md" or heading in headings(path), f"{page} links to {target}#{heading}"
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -11,12 +11,14 @@ QUICK = ("versions", "devices", "cache", "folder", "pictures", "video")
 @pytest.fixture
 def quick(monkeypatch):
     """Without the training, which has a test of its own."""
-    monkeypatch.setattr(doctor, "self_test", lambda: doctor.good("not run"))
+    monkeypatch.setattr(doctor, "self_test", lambda: doctor.Finding(True, "not run"))
     monkeypatch.setenv("COLUMNS", "200")
 
 
-def test_a_sound_machine(quick, capsys, tmp_path, monkeypatch):
+def test_a_sound_machine(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(doctor, "self_test", None)  # only with --train
     assert main(["doctor"]) == 0
     shown = capsys.readouterr().out
     for word in ("Python 3.", "jax 0.", "cpu", "pcmlp[cuda]", "MB free" if "MB free" in shown else "GB free", "ffmpeg"):
@@ -32,7 +34,7 @@ def test_a_broken_check_is_a_finding(quick, capsys, monkeypatch, name):
         raise OSError("no such luck\nand more of it")
 
     monkeypatch.setattr(doctor, name, breaks)
-    assert main(["doctor"]) == 1
+    assert main(["doctor", "--train"]) == 1
     shown = capsys.readouterr().out
     assert "OSError: no such luck" in shown
     assert "and more of it" not in shown
@@ -43,7 +45,7 @@ def test_a_broken_check_is_a_finding(quick, capsys, monkeypatch, name):
 def test_what_is_optional_may_be_missing(quick, capsys, monkeypatch):
     there = doctor.importlib.util.find_spec
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda n: None if n == "tensorboardX" else there(n))
-    assert main(["doctor"]) == 0
+    assert main(["doctor", "--train"]) == 0
     shown = capsys.readouterr().out
     assert "missing" in shown
     assert "pip install 'pcmlp[tensorboard]'" in shown
@@ -54,12 +56,12 @@ def test_too_little_room(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     usage = doctor.shutil.disk_usage(tmp_path)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: usage._replace(free=1_000_000))
-    assert doctor.folder() == doctor.bad(f"{tmp_path}: 1 MB free, a run needs 200; free some space")
+    assert doctor.folder() == doctor.Finding(False, f"{tmp_path}: 1 MB free, a run needs 200; free some space")
 
 
 @pytest.mark.slow  # the kills resume runs of both algorithms in every run of the tests
 def test_the_self_test_trains_resumes_and_evaluates():
-    finding = doctor.found(doctor.self_test)
+    finding = doctor.run_check(doctor.self_test)
     assert finding.good, finding.line
     assert "trained, resumed and evaluated" in finding.line
 

@@ -14,14 +14,14 @@ import pytest
 from pcmlp.cli import main
 from pcmlp.errors import ConfigError
 from pcmlp.planners import UniformPolicy
-from pcmlp.report.films import SCENES, Episode, check_filmed, frames, write_video
+from pcmlp.report.films import SCENES, Episode, check_filmed, find_pose, frames, write_video
 from pcmlp.runs.config import resolve
 from pcmlp.runs.evaluate import Evaluator, evaluate_run, film_episode, scores
 from pcmlp.runs.folder import read_metrics
 from pcmlp.runs.policy import SavedRun, load_run
 from pcmlp.tasks import TASKS, PointUMaze
-from pcmlp.tasks.mujoco.hand import EggInHand
-from pcmlp.tasks.mujoco.robot import RobotTask
+from pcmlp.tasks.mujoco.hand_egg import egg_in_hand
+from pcmlp.tasks.mujoco.robots import RobotTask
 from pcmlp.tasks.mujoco.simulator import Simulator
 from pcmlp.types import Policy
 
@@ -84,7 +84,8 @@ def test_a_run_that_has_no_policy_yet(run, tmp_path, capsys):
     assert "not a run folder" in capsys.readouterr().err
     (tmp_path / "config.json").write_text((run / "config.json").read_text())
     assert main(["eval", str(tmp_path)]) == 2
-    assert "policy.safetensors: No such file or directory; end the run first, by --resume" in capsys.readouterr().err
+    line = capsys.readouterr().err
+    assert "policy.safetensors: No such file or directory; finish the run first, with --resume" in line
     (tmp_path / "policy").mkdir()
     (tmp_path / "policy" / "policy.safetensors").write_bytes(b"\0" * 20)
     assert main(["eval", str(tmp_path)]) == 2
@@ -126,7 +127,7 @@ def test_scores():
 def seen(task):
     """Four states: of the space where it has bounds, of an episode where it has none."""
     if task == "hand-egg":
-        simulator = EggInHand()
+        simulator = egg_in_hand()
     elif task in ROBOTS:
         simulator = Simulator(ROBOTS[task])
     else:
@@ -150,11 +151,11 @@ def test_an_episode_is_drawn(task):
 @pytest.mark.parametrize("task", [task for task in ROBOTS if task != "reacher"])
 def test_robots_are_posed_as_they_were(task):
     """All but the place along the ground, which is the sum of velocities and so only about right."""
-    simulator, scene = Simulator(ROBOTS[task]), SCENES[task]
+    simulator = Simulator(ROBOTS[task])
     states = [simulator.reset(seed=0)[0]]
     states += [simulator.step(0.3 * simulator.action_space.high)[0] for _ in range(10)]
     hidden = ROBOTS[task].hidden
-    posed, real = scene.pose(np.stack(states)), simulator.data.qpos
+    posed, real = find_pose(task, np.stack(states)), simulator.data.qpos
     np.testing.assert_allclose(posed[hidden:], real[hidden:])
     np.testing.assert_allclose(posed[:hidden], real[:hidden], atol=0.25)
 

@@ -1,16 +1,17 @@
 """The experiments: their runs and tables, held-out places, the demo."""
 
 import itertools
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from pcmlp.errors import ConfigError
-from pcmlp.experiments import controlled, demo, held_out, section7, wall_clock
-from pcmlp.experiments.experiment import Done
-from pcmlp.experiments.scales import FULL
-from pcmlp.experiments.tables import slope, solved_row, write_table
+from pcmlp.experiments import catalogue, demo, held_out
+from pcmlp.experiments.experiment import Done, slope, solved_columns, timed_tables, vanishing_tables, write_table
+from pcmlp.experiments.job import FULL
+from pcmlp.experiments.paper import EXPERIMENTS
 from pcmlp.runs.config import to_json
 from pcmlp.runs.folder import RunFolder
 from pcmlp.tasks import TASKS
@@ -22,6 +23,14 @@ NEVER = {**SOLVED, "seed": 1, "final_return": -1.0, "final_success": 0.0, "env_s
 MACHINE = {"wall_s": 2.4, "compile_s": 1.0, "device": "cpu", "versions": {"jax": "0.1"}}
 
 
+def row_of(name, job, summary):
+    """The row of a run in the table of an experiment, of its summary alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Done, "summary", lambda *_: summary)
+        [(_, [row])] = EXPERIMENTS[name].tables(Done((job,), FULL, Path(), Path()))
+    return row
+
+
 def test_slope_of_a_power_law():
     rows = [{"x": x, "y": 3.0 * x**-1.5} for x in (1, 10, 100)]
     assert slope(rows, "x", "y") == pytest.approx(-1.5)
@@ -30,36 +39,37 @@ def test_slope_of_a_power_law():
 
 
 def test_rows_of_runs_with_a_goal():
-    row = solved_row(section7.sparse_job("mountain-car", "pcmlp"), {"seeds": [SOLVED, NEVER]})
+    row = solved_columns(catalogue.sparse_job("mountain-car", "pcmlp"), {"seeds": [SOLVED, NEVER]})
     assert (row["task"], row["run"], row["solved"]) == ("mountain-car", "pcmlp", "1 of 2")
     assert (row["median_steps"], row["most_steps"], row["final_return"]) == ("", "", 46.0)  # one took for ever
-    most = solved_row(section7.sparse_job("mountain-car", "pcmlp"), {"seeds": [SOLVED, SOLVED, NEVER]})
+    most = solved_columns(catalogue.sparse_job("mountain-car", "pcmlp"), {"seeds": [SOLVED, SOLVED, NEVER]})
     assert (most["median_steps"], most["most_steps"]) == (400, "")
-    assert solved_row(section7.sparse_job("acrobot", "no-bonus"), {"seeds": [NEVER]})["median_steps"] == ""
+    assert solved_columns(catalogue.sparse_job("acrobot", "no-bonus"), {"seeds": [NEVER]})["median_steps"] == ""
 
 
 def test_sparse_has_every_algorithm_and_its_controls_differ_in_one_setting():
-    jobs = {job.name: job for job in section7.sparse_jobs()}
-    assert {job.algo for job in jobs.values()} == {*wall_clock.methods()} - {"pcmlp-mppi"}
-    for task in section7.SPARSE_TASKS:
+    jobs = {job.name: job for job in catalogue.sparse_jobs()}
+    timed = {job.algo for job in catalogue.timed_jobs()}
+    assert {job.algo for job in jobs.values()} == timed - {"pcmlp-mppi"}
+    for task in catalogue.SPARSE_TASKS:
         ours = set(jobs[f"{task}/pcmlp"].settings)
         assert set(jobs[f"{task}/no-bonus"].settings) - ours == {"bonus_scale=0"}
         assert set(jobs[f"{task}/covariance-off"].settings) - ours == {"covariance=off"}
 
 
 def test_the_dense_table_has_what_was_published():
-    first = [job.name for job in section7.dense_jobs()][:4]
+    first = [job.name for job in catalogue.dense_jobs()][:4]
     assert first == [f"{task}/pcmlp" for task in ("half-cheetah", "slim-humanoid-et", "hopper-et", "walker2d-et")]
     summary = {"seeds": [{"final_return": x, "env_steps": 9} for x in (1.0, 3.0)], **MACHINE}
-    row = section7.dense_row(section7.dense_job("ant"), summary)
+    row = row_of("dense", catalogue.dense_job("ant"), summary)
     assert (row["final_return"], row["std"], row["worst_return"], row["best_return"]) == (2.0, 1.0, 1.0, 3.0)
     assert row["paper"] == 1583.1
     assert row["paper"] < row["best_of_benchmark"]
-    assert section7.dense_row(section7.dense_job("gym:Pusher-v5"), summary)["paper"] == ""
+    assert row_of("dense", catalogue.dense_job("gym:Pusher-v5"), summary)["paper"] == ""
 
 
 def test_the_ablation_says_which_bonus_a_run_had():
-    rows = [section7.ablation_row(job, {"seeds": [SOLVED, NEVER]}) for job in section7.ablation_jobs()]
+    rows = [row_of("ablation", job, {"seeds": [SOLVED, NEVER]}) for job in catalogue.ablation_jobs()]
     of_the_car = [(row["bonus_scale"], row["covariance"]) for row in rows if row["task"] == "mountain-car"]
     assert of_the_car == [(0.0, "on"), (0.05, "on"), (1.0, "on"), (5.0, "on"), (5.0, "off")]
     assert [row["bonus_scale"] for row in rows if row["run"] == "pcmlp"] == [0.01]
@@ -77,10 +87,10 @@ def written_run(path, job, columns):
 
 
 def test_vanishing_tells_how_far_the_bonus_fell(tmp_path):
-    job = section7.vanishing_jobs()[0]
+    job = catalogue.VANISHING.jobs()[0]
     columns = {"env_steps": [0, 1000, 2000, 3000], "bonus_mean": [None, 2.0, 4.0, 0.5], "wall_s": [0.0, 1.0, 2.0, 3.0]}
     written_run(tmp_path / job.where, job, columns)
-    tables = dict(section7.vanishing_tables(Done((job,), FULL, tmp_path, tmp_path)))
+    tables = dict(vanishing_tables(Done((job,), FULL, tmp_path, tmp_path)))
     assert [row["bonus_mean"] for row in tables["bonus"]] == [2.0, 4.0, 0.5]
     assert [row["iteration"] for row in tables["bonus"]] == [1, 2, 3]
     assert (tables["vanishing"][0]["peak"], tables["vanishing"][0]["last"]) == (4.0, 0.5)
@@ -88,17 +98,17 @@ def test_vanishing_tells_how_far_the_bonus_fell(tmp_path):
 
 
 def test_wall_clock_times_the_last_iteration_on_one_machine(tmp_path):
-    jobs = tuple(wall_clock.jobs())
-    assert [job.config().num_iterations for job in jobs] == [wall_clock.ITERATIONS] * len(jobs)
+    jobs = tuple(catalogue.timed_jobs())
+    assert [job.config().num_iterations for job in jobs] == [catalogue.TIMED_ITERATIONS] * len(jobs)
     jobs = jobs[:2]
     for job, device in zip(jobs, ("cpu", "gpu"), strict=True):
         columns = {"env_steps": [0, 200, 400, 600], "wall_s": [1.0, 60.0, 65.0, 66.0]}
         folder = written_run(tmp_path / job.where, job, columns)
         folder.write_summary({**MACHINE, "device": device})
-    rows = dict(wall_clock.tables(Done(jobs[:1], FULL, tmp_path, tmp_path)))["wall_clock"]
+    rows = dict(timed_tables(Done(jobs[:1], FULL, tmp_path, tmp_path)))["wall_clock"]
     assert (rows[0]["s_per_1000_steps"], rows[0]["steps_timed"], rows[0]["compile_s"]) == (5.0, 200, 1.0)
     with pytest.raises(ConfigError, match=r"wall_clock: timed on several machines \(cpu, gpu\); remove it"):
-        dict(wall_clock.tables(Done(jobs, FULL, tmp_path, tmp_path)))
+        dict(timed_tables(Done(jobs, FULL, tmp_path, tmp_path)))
 
 
 def test_tables_are_written_and_shown(tmp_path, capsys):
@@ -221,19 +231,3 @@ def test_held_out_rows_are_shares_of_places(tmp_path, monkeypatch):
         file.write("c,1")
     with pytest.raises(ConfigError, match=r"places.csv: half-written or edited; remove it to make it again"):
         held_out.places_of(job, done)
-
-
-@pytest.mark.slow
-def test_settings_side_by_side_are_what_they_are_alone(tiny_trpo):
-    """A lane's returns do not depend on the other lanes."""
-    given = {"steps": 40, "settings": (*tiny_trpo, "task.horizon=10"), "every": 1, "episodes": 2}
-    both = controlled.compare("mountain-car", (100, 101), varied=["bonus_scale=0,1"], **given)
-    assert [row["lane"] for row in both[:4]] == ["bonus_scale=0"] * 2 + ["bonus_scale=1"] * 2
-    assert both[0]["bonus_mean"] == 0 < both[2]["bonus_mean"]
-    alone = controlled.compare("mountain-car", (100, 101), varied=["bonus_scale=1"], **given)
-    of_lane = [row for row in both if row["lane"] == "bonus_scale=1"]
-    for row, other in zip(alone, of_lane, strict=True):
-        assert row["return"] == pytest.approx(other["return"], abs=1e-3)
-    for varied, line in (("num_starts=8,16", "only numbers can vary"), ("model.rate", "give KEY=VALUE,VALUE")):
-        with pytest.raises(ConfigError, match=line):
-            controlled.compare("mountain-car", (100,), varied=[varied], **given)

@@ -190,10 +190,10 @@ def test_a_log_that_was_cut_off(tmp_path):
 def test_a_run_without_episodes(tmp_path, datasets, capsys):
     run = tmp_path / "run"
     begin(run)
-    assert "log: no whole episode in it; train the run first" in refused(run, capsys)
+    assert "log: it has no whole episode; train the run first" in refused(run, capsys)
     (run / "episodes").mkdir()
     log_path(run / "episodes").write_bytes(b"PCEP")
-    assert "log: no whole episode in it; train the run first" in refused(run, capsys)
+    assert "log: it has no whole episode; train the run first" in refused(run, capsys)
     assert not datasets.exists()
 
 

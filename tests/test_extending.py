@@ -100,7 +100,7 @@ def test_a_method_that_is_none_and_a_task_that_is_none(folder):
         resolve("mountain-car", "nearest.py:Nearest")
     with pytest.raises(ConfigError, match=r"task=climb.py:HillClimb: is not a subclass of pcmlp.types.Task"):
         resolve("climb.py:HillClimb")
-    with pytest.raises(ConfigError, match="algo=nearest.py:METHOD: not made for combination-lock"):
+    with pytest.raises(ConfigError, match="algo=nearest.py:METHOD: cannot be used with combination-lock"):
         resolve("combination-lock", "nearest.py:METHOD")
 
 

@@ -20,14 +20,13 @@ from gymnasium import spaces
 from rich.console import Console
 
 from pcmlp.errors import ConfigError, EnvironmentFault
-from pcmlp.observed import Fault, Observed
+from pcmlp.observed import Fault, Faults, ObservationCheck, Observed
 from pcmlp.runs import checkpoint
 from pcmlp.runs.config import resolve
 from pcmlp.runs.folder import read_metrics, read_summary
 from pcmlp.runs.train import train
+from pcmlp.tasks.environments import Environments
 from pcmlp.tasks.host import GymnasiumWorld
-from pcmlp.tasks.host.environments import Environments
-from pcmlp.tasks.host.faults import Faults, ObservationCheck
 from pcmlp.types import Policy, Problem
 from pcmlp.workers import Copies, Workers
 
@@ -257,7 +256,7 @@ def test_a_lane_that_always_fails_ends_it(tmp_path):
     arm(tmp_path, step_9="raise")  # and has its tries again
     assert_spoilt_once(collect(world), clean, lane=0, at=4)
     arm(tmp_path, reset_every="nan")
-    with pytest.raises(EnvironmentFault, match="failed 5 times in a row.* reset gave an observation with nan at 1 "):
+    with pytest.raises(EnvironmentFault, match="failed 5 times in a row.* reset gave .* nan at coordinate 1 "):
         collect(world)
 
 
@@ -272,7 +271,7 @@ def test_too_many_faults_in_all(tmp_path):
         collect(world)
     for part in (
         "failed 3 times, with max_faults=2",
-        "outside of its space: 1.002 at 1, which is 0 to 1",
+        "1.002 at coordinate 1, outside of the observation space: 0 to 1",
         "widen its observation_space if such values are right, or give a larger max_faults",
     ):
         assert part in str(caught.value)
@@ -589,7 +588,7 @@ def test_a_world_that_is_forgotten_ends_its_workers(tmp_path):
 
 
 def train_on(world, out, monkeypatch, settings):
-    monkeypatch.setattr("pcmlp.tasks.gymnasium_classic.on_gymnasium", lambda *_: Problem(world))
+    monkeypatch.setattr("pcmlp.tasks.registered.on_gymnasium", lambda *_: Problem(world))
     settings = (*settings, "task.simulator=gymnasium", f"task.horizon={HORIZON}", "eval_episodes=2")
     config = resolve("mountain-car", "pcmlp", (0,), 96, settings)
     console = Console(file=io.StringIO(), width=300)

@@ -11,15 +11,14 @@ import pytest
 from pcmlp.errors import ConfigError
 from pcmlp.runs.config import build, resolve
 from pcmlp.runs.evaluate import scores
-from pcmlp.tasks.mujoco.hand import EggInHand
-from pcmlp.tasks.mujoco.hand_egg import HandEgg, at_goal, hand_egg_reward
+from pcmlp.tasks.mujoco.hand_egg import HandEgg, at_goal, egg_in_hand, hand_egg_reward
 
 EGG, GOAL = slice(61, 68), slice(68, 75)
 
 
 @pytest.fixture(scope="module")
 def egg():
-    return EggInHand()
+    return egg_in_hand()
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +97,7 @@ def test_goals_are_moved_and_not_turned(starts):
 
 
 def test_a_seed_gives_one_episode_whatever_was_walked_before(egg):
-    other = EggInHand()
+    other = egg_in_hand()
     other.reset(seed=5)
     for _ in range(5):
         other.step(other.action_space.high)
@@ -137,7 +136,7 @@ def test_a_simulation_that_diverges_is_no_transition(egg, tmp_path, monkeypatch)
 
 
 def test_what_makes_it_can_be_sent_to_a_process(egg):
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(EggInHand))().reset(seed=1)[0], egg.reset(seed=1)[0])
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(egg_in_hand))().reset(seed=1)[0], egg.reset(seed=1)[0])
 
 
 def test_without_gymnasium_robotics(monkeypatch):

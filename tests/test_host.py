@@ -1,6 +1,7 @@
 """Gymnasium environments as worlds: what is recorded is what happened, whoever else was walking."""
 
 import functools
+import re
 import sys
 
 import equinox as eqx
@@ -17,8 +18,8 @@ from pcmlp.runs.config import resolve
 from pcmlp.spaces import Box, Finite
 from pcmlp.tasks import Acrobot, MountainCar, Pendulum
 from pcmlp.tasks.checks import check_reward, check_terminal
-from pcmlp.tasks.host import GymnasiumWorld
-from pcmlp.tasks.host.lanes import Lanes
+from pcmlp.tasks.environment_checks import check_environment, check_horizon
+from pcmlp.tasks.host import GymnasiumWorld, Lanes
 from pcmlp.types import Policy
 
 CLASSIC = {"mountain-car": MountainCar, "acrobot": Acrobot, "pendulum": Pendulum}
@@ -360,12 +361,12 @@ MANY = np.arange(40, dtype=np.float32)
     (lambda: gymnasium.make("NoSuchThing-v0"), r"environment: cannot be made: .*NoSuchThing"),
     (lambda: Broken(forget_seed=True), r"environment .*: fails Gymnasium's check_reset_seed_determinism: "),
     (lambda: Broken(spaces.Dict(x=LINE)), r"observation space is Dict.*supported is a 1-D Box.*FlattenObservation"),
-    (lambda: Broken(spaces.Discrete(3)), r"observation space is Discrete\(3\); supported is a 1-D Box of floats$"),
+    (lambda: Broken(spaces.Discrete(3)), r"observation space is Discrete\(3\); supported is a 1-D Box.*DtypeObs"),
     (lambda: Broken(spaces.Box(-1.0, 1.0, (2, 3))), r"observation space is Box.*FlattenObservation"),
-    (lambda: Broken(actions=spaces.Discrete(3)), r"action space is Discrete\(3\); supported is a 1-D Box of floats$"),
+    (lambda: Broken(actions=spaces.Discrete(3)), r"action space is Discrete\(3\); supported is a 1-D Box.*min\(int\("),
     (lambda: Broken(actions=spaces.MultiDiscrete([2, 2])), r"action space is MultiDiscrete"),
     (lambda: Broken(actions=spaces.Tuple([LINE, LINE])), r"action space is Tuple"),
-    (lambda: Broken(actions=spaces.Box(-1, 1, (2,), np.int32)), r"action space is Box.*Box of floats$"),
+    (lambda: Broken(actions=spaces.Box(-1, 1, (2,), np.int32)), r"action space is Box.*supported is a 1-D Box"),
     (lambda: Broken(actions=spaces.Box(-MANY, MANY)), r"actions range over Box\(.* \.\.\.; give"),
     (lambda: Clock(-np.inf, np.inf), r"actions range over Box\(-inf, inf.*finite bounds"),
 ])  # fmt: skip
@@ -396,6 +397,88 @@ def test_copies_that_cannot_be_made():
 def test_bad_horizons(make, horizon, line):
     with pytest.raises(ConfigError, match=line):
         GymnasiumWorld.of(make, reward=luck, horizon=horizon)
+
+
+def test_a_horizon_that_is_no_whole_number():
+    for horizon in ("100", 100.0):
+        with pytest.raises(ConfigError, match=f"horizon={horizon!r}: give a whole number, such as horizon=200"):
+            check_horizon(Clock(), horizon)
+    assert check_horizon(Clock(), np.int64(7)) == 7
+
+
+class Wrong(Clock):
+    """An environment with one slip in what reset or step returns."""
+
+    def __init__(self, order, answer):
+        super().__init__()
+        self.order, self.answer = order, answer
+
+    def reset(self, *, seed=None, options=None):
+        right = super().reset(seed=seed)
+        return self.answer(*right) if self.order == "reset" else right
+
+    def step(self, action):
+        right = super().step(action)
+        return self.answer(*right) if self.order == "step" else right
+
+
+@pytest.mark.parametrize(("order", "answer", "line"), [
+    ("reset", lambda x, _: x, r"reset returned a ndarray; return \(observation, info\) from reset"),
+    ("reset", lambda x, _: (x[:1], {}), r"reset gave an observation of shape \(1,\), not \(4,\); return"),
+    ("reset", lambda x, _: (x.astype(complex), {}), "a ndarray of complex128 is not an array of numbers"),
+    ("reset", lambda x, _: (x.astype(np.longdouble), {}), "observation of .*128, but its observation_space is of"),
+    ("reset", lambda x, _: (np.full_like(x, np.nan), {}), "reset gave an observation with nan at coordinate 0; keep"),
+    ("step", lambda x, *rest: (x, *rest[:3]), "step returned 4 values .*return .*terminated, truncated, info"),
+    ("step", lambda x, *rest: (x[:1], *rest), r"observation of shape \(1,\), not .* in the first step"),
+    ("step", lambda x, *rest: (np.full_like(x, np.inf), *rest), "with inf at coordinate 0 in the first step of an"),
+    ("step", lambda x, _, *rest: (x, float("nan"), *rest), "step gave the reward nan; return a finite number"),
+    ("step", lambda x, _, *rest: (x, None, *rest), "step returned something that cannot be read .TypeError"),
+])  # fmt: skip
+def test_what_reset_and_step_return_is_named(order, answer, line):
+    with pytest.raises(ConfigError, match=line):
+        check_environment(Wrong(order, answer))
+
+
+def _wrap(remedy, env):
+    """Return what the remedy of a message makes of `env`, as a user would write it."""
+    code = re.search(r"that returns it\) (gymnasium\.wrappers\..*\))( with a FUNCTION.*)?$", remedy)[1]
+    count, function = 3, lambda image: image[0, 0].astype(np.float32)
+    if "TransformAction" in code:
+        count, function = 4, lambda a: np.round(a).astype(np.int32).reshape(2, 2)
+    return eval(code, {"gymnasium": gymnasium, "numpy": np, "env": env, "N": count, "FUNCTION": function})
+
+
+class Same(Broken):
+    """An environment that observes the same at all times."""
+
+    def observe(self, action):
+        self.observation_space.seed(0)
+        return self.observation_space.sample()
+
+
+OBSERVATIONS = [
+    spaces.Box(0, 255, (64, 64, 3), np.uint8), spaces.Box(0, 9, (3, 3), np.uint8), spaces.Box(0, 9, (3,), np.int64),
+    spaces.Box(-1, 1, (2, 3)), spaces.Dict(x=LINE), spaces.Dict(x=LINE, y=spaces.Discrete(2)), spaces.Discrete(3),
+    spaces.MultiBinary(3), spaces.MultiDiscrete([2, 3]),
+]  # fmt: skip
+ACTIONS = [
+    spaces.Discrete(3), spaces.Discrete(4, start=-2), spaces.Box(-np.inf, np.inf, (2,)), spaces.Box(0, np.inf, (1,)),
+    spaces.Box(-np.inf, -3, (1,)), spaces.Box(-1, 1, (2, 2), np.int32),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("env", [*map(Same, OBSERVATIONS), *(Same(actions=space) for space in ACTIONS)])
+def test_the_remedy_for_a_space_works(env):
+    """The wrapper that the line names is applied as it is written there."""
+    with pytest.raises(ConfigError, match="space is|range over") as refused:
+        check_environment(env)
+    wrapped = _wrap(str(refused.value), env)
+    assert check_environment(wrapped) == []
+    wrapped.reset(seed=0)
+    for action in (wrapped.action_space.low, wrapped.action_space.high):  # all actions arrive in the space inside
+        inside = wrapped.action(action) if isinstance(wrapped, gymnasium.ActionWrapper) else action
+        assert env.action_space.contains(inside)
+        wrapped.step(action)
 
 
 def test_without_gymnasium(monkeypatch):

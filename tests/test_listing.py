@@ -138,8 +138,8 @@ def test_a_row_of_a_preset_is_what_a_run_uses(algo, preset, task):
         ("gym:Pendulm-v1", "task=gym:Pendulm-v1: not registered with Gymnasium"),
         ("climb.py:HillClim", "name=climb.py:HillClim: climb.py has no HillClim; the nearest is HillClimb"),
         ("missing.py:Part", "name=missing.py:Part: there is no file missing.py"),
-        ("bare.py:number", "name=bare.py:number: is neither a Method nor a subclass of one of FeatureMap,"),
-        ("bare.py:Unfinished", "name=bare.py:Unfinished: cannot be made ("),
+        ("bare.py:number", "name=bare.py:number: is not a subclass of pcmlp.types.FeatureMap or"),
+        ("bare.py:Unfinished", "name=bare.py:Unfinished: has no init, plan; define it in the class"),
     ],
 )
 def test_a_bad_name_is_refused_in_one_line(name, line, place, capsys):

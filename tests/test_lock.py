@@ -6,25 +6,24 @@ import threading
 import pytest
 
 from pcmlp.errors import ConfigError, RunStopped
-from pcmlp.runs import checkpoint, lock, train
+from pcmlp.runs import checkpoint, folder, train
 from pcmlp.runs.config import resolve
 from pcmlp.runs.episodes import EpisodeLog
 from pcmlp.runs.evaluate import Evaluator
-from pcmlp.runs.folder import RunFolder
-from pcmlp.runs.lock import InUse, Lock, once_free
+from pcmlp.runs.folder import InUse, Lock, RunFolder, once_free
 
 LOST = "another process has taken over this run"
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(lock, "_RETRY_S", 0.05)
+    monkeypatch.setattr(folder, "_RETRY_S", 0.05)
 
 
 def signed_by_another(run):
     """As a file server lets it happen, or a file system without locks: the same file, signed again."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lock, "fcntl", None)
+        patch.setattr(folder, "fcntl", None)
         return Lock(run)
 
 

@@ -15,9 +15,8 @@ from pcmlp.algorithms.framework import PCMLP
 from pcmlp.errors import ConfigError
 from pcmlp.features import TableFeatures
 from pcmlp.models import KNR, KNRTransition, LinearMDP, Tabular, TaskModel
+from pcmlp.models.finite import CountedTransition, check_class
 from pcmlp.models.knr import averaged_sgd, constrained_least_squares, target_bound
-from pcmlp.models.linear_mdp import check_class
-from pcmlp.models.tabular import CountedTransition
 from pcmlp.parts import NAMES
 from pcmlp.replay import Replay, Transitions
 from pcmlp.settings import overlay

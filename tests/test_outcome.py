@@ -14,6 +14,8 @@ from pcmlp.imagine import unknown_functions
 from pcmlp.models import Neural, OutcomeNet
 from pcmlp.models.outcome import WithOutcome
 from pcmlp.replay import Replay, Transitions
+from pcmlp.runs.run import blank_unseen
+from pcmlp.runs.train import outcome_notes
 from pcmlp.spaces import Box
 from pcmlp.types import Unknown, never
 
@@ -85,6 +87,30 @@ def test_padding_counts_for_nothing():
     outcome = trained(jr.key(0), padded)[0]
     assert float(outcome.most) == float(jnp.max(data.reward))
     np.testing.assert_allclose(outcome.paid.mean, jnp.mean(data.reward)[None], rtol=1e-4)
+
+
+def test_errors_of_what_was_never_seen_are_no_numbers():
+    data = rows(jr.key(1))
+    same = eqx.tree_at(lambda t: (t.reward, t.terminal), data, (jnp.ones(1_000), jnp.zeros(1_000, bool)))
+    outcome, metrics = trained(jr.key(0), same)
+    assert np.isnan(metrics["reward_error"])
+    assert np.isnan(metrics["end_error"])
+    assert metrics["outcome_skipped"] == 0
+    cells = blank_unseen({"end_error": np.nan, "reward_error": 0.5, "model_loss": np.inf})
+    assert cells == {"end_error": None, "reward_error": 0.5, "model_loss": np.inf}
+    assert float(outcome.reward(*(x[0] for x in (data.state, data.action, data.next_state)))) == 1.0  # it was trained
+
+
+def test_the_last_lines_say_whose_errors_mean_nothing():
+    row = {"env_steps": 2_000, "outcome_skipped": 0.0, "reward_error": 0.2, "end_error": 0.1}
+    blind = {**row, "end_error": None}
+    assert outcome_notes([row, row]) == []
+    assert outcome_notes([{"env_steps": 0}]) == []  # reward and end are known, or nothing was learned yet
+    assert outcome_notes([{**blind, "outcome_skipped": 1.0}]) == []  # it has another reason
+    (line,) = outcome_notes([blind, blind])
+    assert line.startswith("no end of an episode was seen in 2,000 steps: end_error is empty")
+    (line,) = outcome_notes([{**row, "reward_error": None}, row])
+    assert "no two different rewards were seen in 2,000 steps by 1 of 2 seeds" in line
 
 
 def test_a_fit_that_is_no_number_is_undone():

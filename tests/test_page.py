@@ -9,15 +9,16 @@ import pytest
 from written_runs import Page, write_experiment, write_run
 
 from pcmlp.errors import ConfigError
-from pcmlp.experiments.experiment import describe
-from pcmlp.experiments.scales import FULL, SMOKE
-from pcmlp.experiments.section7 import SPARSE
-from pcmlp.report import reading, style
-from pcmlp.report.charts import charts_of, group_data, map_data, shares_data
-from pcmlp.report.page import compose, report
-from pcmlp.report.reading import find_runs, load, read_runs
+from pcmlp.experiments.catalogue import SPARSE
+from pcmlp.experiments.job import FULL, SMOKE
+from pcmlp.experiments.paper import describe
+from pcmlp.report import reading
+from pcmlp.report.curves import line_style
+from pcmlp.report.page import charts_of, compose, css_classes, group_data, report, shares_data
+from pcmlp.report.reading import load, read_runs
 from pcmlp.report.sections import arrange, scores_of
 from pcmlp.report.tables import runs_table
+from pcmlp.report.views import map_data
 from pcmlp.report.words import headline
 
 
@@ -228,8 +229,8 @@ def test_reports_read_files_alone():
 
 
 def test_a_look_comes_again_after_all_of_them():
-    looks = [style.css_classes(i) for i in range(24)]
-    assert len(set(looks)) == len({style.line_style(i) for i in range(24)}) == 24
+    looks = [css_classes(i) for i in range(24)]
+    assert len(set(looks)) == len({line_style(i) for i in range(24)}) == 24
     css = Path(reading.__file__).with_name("templates") / "page.css"
     for name in {part for look in looks for part in look.split()} - {"d0"}:  # a line without dashes needs no style
         assert f".{name} {{ stroke" in css.read_text()
@@ -247,6 +248,7 @@ BROKEN = {
     "nothing": lambda run: (run / "metrics.csv").unlink(),
     "config.json": lambda run: (run / "config.json").unlink(),
     "names no task": lambda run: (run / "config.json").write_text('{"task": {"name": 3}, "algo": "x"}'),
+    "config.json names no task": lambda run: (run / "config.json").write_text("{}"),
     "holds no JSON object": lambda run: (run / "summary.json").write_text("[]"),
     "column": lambda run: (run / "metrics.csv").write_text("iteration,seed,env_steps\n"),
     "row for each": lambda run: (run / "metrics.csv").write_text(
@@ -284,4 +286,4 @@ def test_there_must_be_a_folder(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be written"):
         report([run], tmp_path / "file" / "inside")
-    assert find_runs([run, tmp_path]) == [run]
+    assert [found.path for found in read_runs([run, tmp_path])] == [run]

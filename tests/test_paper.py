@@ -8,13 +8,11 @@ import pytest
 
 from pcmlp.cli import main
 from pcmlp.errors import ConfigError
-from pcmlp.experiments import experiment, job, paper
-from pcmlp.experiments.experiment import Experiment, per_run
-from pcmlp.experiments.job import Job, check_result, is_finished, run_job, run_local
+from pcmlp.experiments import job, paper
+from pcmlp.experiments.catalogue import sparse_job
+from pcmlp.experiments.experiment import Experiment, per_run, solved_columns
+from pcmlp.experiments.job import FULL, QUICK, SCALES, SMOKE, Job, check_result, is_finished, run_job, run_local
 from pcmlp.experiments.paper import EXPERIMENTS
-from pcmlp.experiments.scales import FULL, QUICK, SCALES, SMOKE
-from pcmlp.experiments.section7 import sparse_job
-from pcmlp.experiments.tables import solved_row
 
 TINY = ("task.horizon=2", "task.actions=2", "eval_episodes=2")
 LOCK = Job("locks", "combination-lock", "tiny", "pcmlp-linear", 8, TINY, (0,))
@@ -73,10 +71,10 @@ def test_a_folder_of_another_run_does_not_matter_where_the_result_is_finished(pl
     runs, results, trained, _ = places
     run_local([LOCK], runs, results)
     (runs / LOCK.where / "config.json").write_text("{}")
-    experiment.check([LOCK], runs, results)
+    paper.check([LOCK], runs, results)
     (results / LOCK.where / "summary.json").unlink()
     with pytest.raises(ConfigError, match="tiny: holds another run; remove it, or give another --runs"):
-        experiment.check([LOCK], runs, results)
+        paper.check([LOCK], runs, results)
 
 
 def test_a_stop_is_passed_on_and_nothing_is_kept_of_it(places):
@@ -140,7 +138,7 @@ def test_results_of_a_scale_lie_apart():
     assert str(FULL.results) == "results"
 
 
-TINY_EXPERIMENT = Experiment("locks", "Locks", "section 5", "locks", lambda: [LOCK], per_run(solved_row, "locks"))
+TINY_EXPERIMENT = Experiment("locks", "Locks", "section 5", "locks", lambda: [LOCK], per_run("locks", solved_columns))
 
 
 def test_an_experiment_from_its_runs_to_its_page(places, monkeypatch, capsys):
@@ -160,7 +158,7 @@ def test_an_experiment_from_its_runs_to_its_page(places, monkeypatch, capsys):
 def test_other_machines_get_every_run_at_once_but_those_that_are_timed(places, monkeypatch):
     runs, results, trained, _ = places
     timed = Job("timed", "combination-lock", "tiny", "pcmlp-linear", 8, TINY, (1,))
-    alone = Experiment("timed", "Timed", "", "", lambda: [timed, LOCK], per_run(solved_row, "timed"), alone=True)
+    alone = Experiment("timed", "Timed", "", "", lambda: [timed, LOCK], per_run("timed", solved_columns), alone=True)
     sent = []
 
     def cluster(jobs, runs, results):
@@ -178,7 +176,7 @@ def test_other_machines_get_every_run_at_once_but_those_that_are_timed(places, m
 def test_what_is_timed_is_begun_anew_and_compiled_anew(places, monkeypatch):
     """A run taken up in the middle would compile in the iteration that is timed."""
     runs, results, trained, _ = places
-    alone = Experiment("locks", "Locks", "", "", lambda: [LOCK], per_run(solved_row, "locks"), alone=True)
+    alone = Experiment("locks", "Locks", "", "", lambda: [LOCK], per_run("locks", solved_columns), alone=True)
     (runs / LOCK.where / "checkpoint").mkdir(parents=True)
     during = []
     begun = job.train
@@ -186,7 +184,7 @@ def test_what_is_timed_is_begun_anew_and_compiled_anew(places, monkeypatch):
         job, "train", lambda *a, **k: during.append(jax.config.jax_enable_compilation_cache) or begun(*a, **k)
     )
     for _ in range(2):
-        experiment.conduct(alone, [LOCK], FULL, runs, results)
+        paper.conduct(alone, [LOCK], FULL, runs, results)
     assert during == [False]
     assert jax.config.jax_enable_compilation_cache
     assert not (runs / LOCK.where / "checkpoint").exists()
@@ -218,14 +216,14 @@ def test_a_measured_table_is_made_once(places, monkeypatch):
         return [{"x": 1}]
 
     lemma = Experiment("locks", "Locks", "", "", list, lambda done: iter(()), measured={"lemma": measure})
-    experiment.conduct(lemma, [], FULL, runs, results, whole=False)
+    paper.conduct(lemma, [], FULL, runs, results, whole=False)
     assert made == []
     for _ in range(2):
-        experiment.conduct(lemma, [], FULL, runs, results)
+        paper.conduct(lemma, [], FULL, runs, results)
     assert made == [FULL]
     (results / "locks/lemma.csv").write_text("x,y\n1")
     with pytest.raises(ConfigError, match=r"lemma.csv: half-written or edited; remove it to make it again"):
-        experiment.conduct(lemma, [], FULL, runs, results)
+        paper.conduct(lemma, [], FULL, runs, results)
 
 
 def test_only_the_runs_that_are_named_are_made(places, monkeypatch, capsys):

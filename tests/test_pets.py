@@ -20,14 +20,12 @@ from pcmlp.planners.shooting import ensemble_size, plan_returns, with_member
 from pcmlp.replay import Replay, Transitions
 from pcmlp.runs.config import build, resolve, tiny_overrides
 from pcmlp.runs.evaluate import Evaluator
-from pcmlp.runs.folder import RunFolder, read_metrics
-from pcmlp.runs.lock import Lock
+from pcmlp.runs.folder import Lock, RunFolder, read_metrics
 from pcmlp.runs.run import Run
 from pcmlp.spaces import Box, Range
 from pcmlp.tasks import TASKS
-from pcmlp.tasks.mujoco.robot import RobotTask
-from pcmlp.tasks.mujoco.simulator import Simulator
-from pcmlp.tasks.mujoco.transition import SimulatedTransition
+from pcmlp.tasks.mujoco.robots import RobotTask
+from pcmlp.tasks.mujoco.simulator import SimulatedTransition, Simulator
 from pcmlp.types import MDP, never
 from pcmlp.world import JaxWorld
 
@@ -228,8 +226,8 @@ def test_true_dynamics_that_nobody_can_enter():
 @pytest.mark.parametrize(
     ("command", "named"),
     [
-        ("train hand-egg --algo pets-gt", "algo=pets-gt: not made for hand-egg; give --algo"),
-        ("train gym:Pendulum-v1 --algo pets-gt", "algo=pets-gt: not made for gym:Pendulum-v1; give --algo"),
+        ("train hand-egg --algo pets-gt", "algo=pets-gt: cannot be used with hand-egg; give --algo"),
+        ("train gym:Pendulum-v1 --algo pets-gt", "algo=pets-gt: cannot be used with gym:Pendulum-v1; give --algo"),
         ("train cart-pole --algo pets --set model.elites=6", "model.elites=6: give 1 to model.members=5"),
         ("train cart-pole --algo pets --set model.members=0", "model.members=0: give 1 or more"),
         ("train cart-pole --algo pets --set model.decay=-1", "model.decay=-1"),

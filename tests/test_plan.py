@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import re
 import shutil
 
 import equinox as eqx
@@ -18,18 +19,17 @@ from pcmlp.algorithms.replan import Ahead, Search
 from pcmlp.cli import main
 from pcmlp.errors import ConfigError
 from pcmlp.experiments import held_out
-from pcmlp.experiments.experiment import Done
-from pcmlp.experiments.scales import SMOKE
-from pcmlp.experiments.tables import write_table
+from pcmlp.experiments.experiment import Done, write_table
+from pcmlp.experiments.job import SMOKE
 from pcmlp.planners import GuidedPolicy
 from pcmlp.runs import plan as planning
-from pcmlp.runs.aim import Aim, Functions, read_plan, with_objective
 from pcmlp.runs.config import build, load_config, resolve, to_json
 from pcmlp.runs.evaluate import Indicator, measure
-from pcmlp.runs.policy import SavedRun, load_run
+from pcmlp.runs.policy import Aim, Functions, SavedRun, load_run, read_plan, with_objective
 from pcmlp.runs.train import train
+from pcmlp.tasks import TASKS
 from pcmlp.trees import take
-from pcmlp.types import Planner, never
+from pcmlp.types import Planner, Unknown, never
 
 SEEDS = (3, 8)
 FILE = """
@@ -95,6 +95,7 @@ def test_a_plan_is_made_and_measured_under_its_reward(run, tmp_path, capsys):
     assert main(words(run, "--terminal", "aims.py:nowhere", "--success", "aims.py:there")) == 0
     shown = capsys.readouterr().out
     assert "after 40 env steps, without new ones" in shown
+    assert re.search(r"the reward is 0\.\d+ to 0\.\d+ at 80 visited states; not 0 at 80", shown)
     assert "pcmlp eval out --trust-code" in shown
     record = json.loads((tmp_path / "out/plan.json").read_text())
     assert [seed["seed"] for seed in record["seeds"]] == list(SEEDS)
@@ -114,6 +115,32 @@ def test_a_plan_is_made_and_measured_under_its_reward(run, tmp_path, capsys):
     for row in result["seeds"]:
         assert 0 < row["return_mean"] < 20 * 3.0
         assert 0 <= row["success"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("reward", "said"),
+    [
+        (
+            lambda s, a, n: 0.0 * n[0],
+            "warning: the reward is 0 at all 2 visited states: state[0] in [0.25, 2], state[1] in",
+        ),
+        (lambda s, a, n: 0.0 * n[0] - 1, "warning: the reward is -1 at all 2 visited states: state[0] in [0.25, 2]"),
+        (lambda s, a, n: n[1], "the reward is 0 to 3 at 2 visited states; not 0 at 1"),
+        (None, "warning: the reward is 0 at all 2 visited states"),  # the task's own
+    ],
+)
+def test_what_a_reward_pays_at_the_states_of_the_log(reward, said):
+    samples = jnp.array([[0.5, 0.0], [0.25, 0.0]]), jnp.zeros((2, 2)), jnp.array([[0.5, 0.0], [2.0, 3.0]])
+    mdp = TASKS["point-umaze"]().build().world.mdp
+    line = planning.describe_pay(Functions(reward), mdp, samples)
+    assert line.startswith(said)
+    assert ("or explore for more steps" in line) == said.startswith("warning")
+    wide = [jnp.zeros((2, 9))] * 3
+    assert "state[5] in [0, 0], and 3 more coordinates;" in planning.describe_pay(
+        Functions(lambda s, a, n: n[0]), mdp, tuple(wide)
+    )
+    unknown = dataclasses.replace(mdp, reward=Unknown())
+    assert planning.describe_pay(Functions(), unknown, samples) == ""
 
 
 @pytest.mark.slow

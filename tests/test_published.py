@@ -7,12 +7,11 @@ import pytest
 from written_runs import Page, returning, write_run
 
 from pcmlp.cli import main
-from pcmlp.experiments.experiment import describe
-from pcmlp.experiments.scales import FULL
-from pcmlp.experiments.section7 import DENSE
+from pcmlp.experiments.catalogue import DENSE
+from pcmlp.experiments.job import FULL
+from pcmlp.experiments.paper import describe
 from pcmlp.published import DIFFERING, best_published, dense_table
-from pcmlp.report.charts import profile_data
-from pcmlp.report.page import compose
+from pcmlp.report.page import compose, profile_data
 from pcmlp.report.reading import load
 from pcmlp.report.sections import arrange, is_comparable, scores_of
 from pcmlp.report.tables import describe_scores, scores_table

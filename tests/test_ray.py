@@ -21,12 +21,10 @@ from same_run import assert_same_run, equal_but_for_times
 from pcmlp.cli import main
 from pcmlp.errors import ConfigError, RunStopped
 from pcmlp.experiments import ray_engine, ray_task
-from pcmlp.experiments.job import KEPT, Job
+from pcmlp.experiments.job import KEPT, SCALES, Job
 from pcmlp.experiments.paper import EXPERIMENTS
-from pcmlp.experiments.scales import SCALES
 from pcmlp.runs import checkpoint
-from pcmlp.runs.folder import read_metrics, read_summary
-from pcmlp.runs.lock import InUse, Lock
+from pcmlp.runs.folder import InUse, Lock, read_metrics, read_summary
 from pcmlp.runs.train import train
 
 SMALL = ("task.horizon=2", "task.actions=2", "eval_episodes=2")

@@ -44,12 +44,13 @@ gymnasium.register("pcmlp-test/Corridor-v0", Corridor, max_episode_steps=10)
 gymnasium.register("pcmlp-test/Endless-v0", Corridor)
 gymnasium.register("pcmlp-test/Free-v0", lambda: Corridor(spaces.Box(-np.inf, np.inf, (1,))), max_episode_steps=10)
 NAME = "gym:pcmlp-test/Corridor-v0"
+TINY = ("eval_episodes=2", "outcome.sizes=16,16", "outcome.steps=2", "outcome.batch=16")
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, tiny_trpo):
     out, shown = tmp_path_factory.mktemp("runs") / "run", io.StringIO()
-    config = resolve(NAME, "pcmlp", (0, 1), 40, tiny_trpo)
+    config = resolve(NAME, "pcmlp", (0, 1), 40, (*tiny_trpo, *TINY))
     train(config, out, console=Console(file=shown, width=200))
     return out, shown.getvalue()
 
@@ -102,7 +103,7 @@ def test_the_run_is_evaluated_and_its_configuration_comes_back(run, capsys):
 @pytest.mark.slow
 def test_an_agent_of_such_a_name_is_the_environments_and_its_file_brings_no_code(functions, tmp_path, tiny_trpo):
     from pcmlp import agent as agents
-    from pcmlp.runs.arrays import load_facts_and_arrays, save_tree
+    from pcmlp.runs.durable import load_facts_and_arrays, save_tree
 
     agent = agents.DeepPCMLP(NAME, settings=tiny_trpo)
     assert agent.config.task_name == NAME
@@ -165,7 +166,7 @@ def test_code_that_a_run_names_is_imported_only_if_trusted(functions, tmp_path, 
         ("gym:pcmlp-test/Endless-v0", "has no time limit; give the steps of an episode, task.horizon=INT"),
         ("gym:CartPole-v1", "its action space is Discrete"),
         ("gym:pcmlp-test/Free-v0", "finite bounds"),
-        (f"{NAME} --algo pcmlp-knr", "not made for gym:pcmlp-test/Corridor-v0; give --algo pcmlp"),
+        (f"{NAME} --algo pcmlp-knr", "cannot be used with gym:pcmlp-test/Corridor-v0; give --algo pcmlp"),
         (f"{NAME} --set preset=paper", "pcmlp has none for gym:pcmlp-test/Corridor-v0; leave it out"),
         (f"{NAME} --set task.id=Other-v0", "give the task as an argument of its own"),
         (f"{NAME} --set task.horizon=11", "stops after 10 steps"),
@@ -206,7 +207,7 @@ def test_the_page_on_your_own_environment(tmp_path):
 
 
 def longer(tiny_trpo):
-    return resolve(NAME, "pcmlp", (0, 1), 80, tiny_trpo)  # four iterations
+    return resolve(NAME, "pcmlp", (0, 1), 80, (*tiny_trpo, *TINY))  # four iterations
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +234,7 @@ def test_saving_one_iteration_during_the_next_changes_nothing(stop, in_turn, tmp
         begun.append(None)
         return stop is not None and len(begun) == stop + 1
 
-    monkeypatch.setattr("pcmlp.runs.train.stop_when_asked", lambda console: contextlib.nullcontext(asked))
+    monkeypatch.setattr("pcmlp.runs.train.stop_when_asked", lambda *_: contextlib.nullcontext(asked))
     config, out = longer(tiny_trpo), tmp_path / "run"
     first = train(config, out, console=Console(file=io.StringIO()))
     if stop is not None:
@@ -264,3 +265,104 @@ def test_a_fault_during_the_next_iteration_loses_nothing_that_was_done(
     assert max(read_metrics(out)["iteration"]) == {"collect": 2, "evaluate": 0}[where]
     train(config, out, console=Console(file=io.StringIO()), resume=True)
     same(in_turn, read_metrics(out))
+
+
+DOCK = """
+from pathlib import Path
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+Path(__file__).with_name("imported").touch()
+
+
+class Dock(gymnasium.Env):
+    observation_space = spaces.Box(-10.0, 10.0, (1,))
+    action_space = spaces.Box(-1.0, 1.0, (1,))
+
+    def __init__(self, start=0.0):
+        self.start = start
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x = np.array([self.start], np.float32)
+        return self.x.copy(), {}
+
+    def step(self, action):
+        self.x = self.x + 0.1 * np.asarray(action, np.float32)
+        return self.x.copy(), float(self.x[0] > 0.5), bool(self.x[0] > 0.5), False, {}
+
+
+def far():
+    return Dock(start=2.0)
+
+
+class Needy(Dock):
+    def __init__(self, size):
+        super().__init__()
+
+
+class Other:
+    pass
+"""
+
+
+@pytest.fixture
+def dock(tmp_path):
+    (tmp_path / "dock.py").write_text(DOCK)
+    return tmp_path / "dock.py"
+
+
+def test_an_environment_of_the_users_file(dock):
+    config = resolve(f"py:{dock}:Dock", "pcmlp", (0,), 40, ("task.horizon=12", "samples_per_policy=12"))
+    assert config == resolve(f"{dock}:Dock", "pcmlp", (0,), 40, ("task.horizon=12", "samples_per_policy=12"))
+    assert (config.task_name, config.task.kind, config.task.horizon) == (f"{dock}:Dock", "gym", 12)
+    assert list(config.code) == [str(dock)]
+    mdp = build_problem(config.task).world.mdp
+    assert (mdp.horizon, mdp.states.size) == (12, 1)
+    assert isinstance(mdp.reward, Unknown)
+    with pytest.raises(ConfigError, match="task=.*uses code of a file.*--trust-code"):
+        from_json(to_json(config))
+    assert from_json(to_json(config), trust_code=True) == config
+
+
+def test_a_function_of_the_users_file_makes_the_environment_also_in_workers(dock, monkeypatch):
+    monkeypatch.chdir(dock.parent)
+    task = resolve("dock.py:far", settings=("task.horizon=12", "task.workers=1")).task
+    world = build_problem(task).world
+    np.testing.assert_array_equal(np.unique(world.environments.starts(3)), 2.0)
+    world.close()
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("py:FILE:Dock", "has no time limit; give the steps of an episode, task.horizon=INT"),
+        ("py:FILE:Doc --set task.horizon=5", "has no Doc; the nearest is Dock"),
+        ("py:FILE:Needy --set task.horizon=5", "cannot be made: TypeError: Needy.__init__() missing 1 required"),
+        ("py:FILE:Other --set task.horizon=5", "is not a subclass of pcmlp.types.Task or gymnasium.Env; give one"),
+        ("py:absent.py:Dock --set task.horizon=5", "there is no file absent.py; give FILE.py:NAME"),
+    ],
+)
+def test_bad_environments_of_the_users_file(words, named, dock, tmp_path, capsys, record_property):
+    out = tmp_path / "out"
+    assert main(["train", *words.replace("FILE", str(dock)).split(), "--out", str(out)]) == 2
+    line = capsys.readouterr().err.removeprefix("pcmlp: ").strip().replace(str(dock), "FILE.py")
+    record_property("bad input", (f"train {words}".replace("FILE", "FILE.py"), line))
+    assert named in line
+    assert not out.exists()
+
+
+@pytest.mark.slow
+def test_a_run_on_an_environment_of_the_users_file(dock, capsys, monkeypatch):
+    monkeypatch.chdir(dock.parent)
+    words = "train py:dock.py:Dock --algo random --seeds 0 --steps 12 --set task.horizon=12 samples_per_policy=12"
+    assert main([*words.split(), "eval_episodes=2", "--out", "run"]) == 0
+    Path("imported").unlink()
+    monkeypatch.setattr("pcmlp.usercode._modules", {})  # as in a new process, which has imported nothing
+    assert main(["report", "run"]) == 0
+    assert main(["eval", "run", "--episodes", "1"]) == 2
+    assert "--trust-code" in capsys.readouterr().err
+    assert not Path("imported").exists()
+    assert main(["eval", "run", "--episodes", "1", "--trust-code"]) == 0
+    assert Path("imported").exists()

@@ -7,9 +7,8 @@ import pytest
 from written_runs import SEEDS, STATES, rows_of, write_run
 
 from pcmlp.replay import Transitions
-from pcmlp.report.curves import plot_bonus, plot_bonuses, plot_certificate, plot_comparison, plot_returns
-from pcmlp.report.figures import draw
-from pcmlp.report.maps import count_pairs, plot_coverage, plot_traces, trace
+from pcmlp.report.curves import plot_bonus, plot_certificate, plot_curves
+from pcmlp.report.figures import count_pairs, draw, plot_coverage, plot_traces, trace
 from pcmlp.report.reading import Curve, load
 from pcmlp.report.sections import label_runs
 from pcmlp.report.tables import interquartile_return
@@ -107,10 +106,11 @@ def test_a_certificate_is_drawn_as_the_gap_and_says_what_it_is_worth(tmp_path):
 
 def test_titles_say_what_was_measured(tmp_path):
     run = load(write_run(tmp_path / "run", 4, deep=True))
-    assert "Return from 0 to 0.4 in 22 steps; solved 2 of 2 seeds" in text_of(plot_returns(run)).replace("\n", " ")
-    legend = [text.get_text() for text in plot_returns(run).axes[0].get_legend().get_texts()]
+    curves = plot_curves({"run": run})
+    assert "Return from 0 to 0.4 in 22 steps; solved 2 of 2 seeds" in text_of(curves).replace("\n", " ")
+    legend = [text.get_text() for text in curves.axes[0].get_legend().get_texts()]
     assert legend == ["exploring policy, mean and range", "each seed", "deploying policy, mean of 2 seeds"]
-    picture = plot_bonus(run)
+    picture = plot_bonus({"run": run})
     assert picture is not None
     assert "16-fold below its peak" in text_of(picture)
     assert picture.axes[0].get_yscale() == "log"
@@ -118,20 +118,20 @@ def test_titles_say_what_was_measured(tmp_path):
 
 def test_no_bonus_is_not_drawn(tmp_path):
     run = load(write_run(tmp_path / "run", bonus=0.0))
-    assert plot_bonus(run) is None
-    assert plot_bonuses({"a": run}) is None
+    assert plot_bonus({"run": run}) is None
+    assert plot_bonus({"a": run, "b": run}) is None
 
 
 def test_runs_are_compared_in_one_picture(tmp_path):
     runs = {f"run {n}": load(write_run(tmp_path / f"{n}", n, bonus=float(n))) for n in (0, 2, 5)}
-    picture = plot_comparison(runs)
+    picture = plot_curves(runs)
     assert len(picture.axes) == 3  # returns, success, information
     assert "run 0 0 of 2, run 2 2 of 2, run 5 2 of 2" in text_of(picture).replace("\n", " ")
-    bonuses = plot_bonuses(runs)
+    bonuses = plot_bonus(runs)
     assert bonuses is not None
     assert "1 run without any" in text_of(bonuses)
     runs["run 5"].metrics["coverage"] = np.full_like(runs["run 5"].metrics["env_steps"], 0.5)
-    labels = [axes.get_ylabel() for axes in plot_comparison(runs).axes]
+    labels = [axes.get_ylabel() for axes in plot_curves(runs).axes]
     assert [label.split("\n")[0] for label in labels] == ["return", "success", "coverage"]
 
 

@@ -9,6 +9,7 @@ import json
 import math
 import shutil
 from threading import Thread
+from unittest.mock import MagicMock, patch
 
 import jax
 import jax.numpy as jnp
@@ -17,19 +18,24 @@ import numpy as np
 import pytest
 from rich.console import Console
 from safetensors.numpy import load_file, save_file
+from same_run import assert_same_run
 
 from pcmlp.algorithms.framework import PCMLP
 from pcmlp.errors import ConfigError, RunStopped
 from pcmlp.planners import MPPI, UniformPolicy
-from pcmlp.runs import arrays
+from pcmlp.runs import checkpoint, durable
 from pcmlp.runs.callbacks import LiveProgress, PlainProgress, listening, show_progress
 from pcmlp.runs.config import build, from_json, resolve
 from pcmlp.runs.episodes import read
-from pcmlp.runs.folder import COLUMNS, RunFolder, read_config, read_metrics, read_summary
+from pcmlp.runs.evaluate import Evaluator
+from pcmlp.runs.folder import COLUMNS, RunFolder, read_metrics, read_summary
 from pcmlp.runs.policy import load_run
 from pcmlp.runs.run import Run, failed_seeds
-from pcmlp.runs.train import train
+from pcmlp.runs.train import open_run, train
 from pcmlp.spaces import Box, Finite
+from pcmlp.tasks.host import GymnasiumWorld
+from pcmlp.types import Policy
+from pcmlp.world import JaxWorld
 
 SEEDS = (0, 7)
 SETTINGS = ("task.horizon=3", "task.actions=2", "eval_episodes=4")
@@ -84,11 +90,16 @@ def test_the_lock_is_opened_and_the_summary_says_when(run):
         assert seed["seed"] == SEEDS[i]
         assert seed["final_return"] == seed["final_success"] == success[-1] == 1.0
         assert seed["env_steps_to_success"] == 3 * next(n for n, rate in enumerate(success) if rate >= 0.95)
+        assert seed["env_steps_to_sustained_success"] == 3 * (max(n for n, r in enumerate(success) if r < 0.95) + 1)
+        assert seed["rewards_seen"] == sum((record.rows.reward[i] > 0).sum() for record in read(run / "episodes"))
+        assert seed["explored"] > 0.5
+    assert (summary["explored_of"], summary["nothing_found"], summary["reward_free"]) == ("the states", None, False)
 
 
 def test_the_configuration_is_whole(run):
     assert from_json((run / "config.json").read_text()) == lock()
-    assert read_config(run)["task"] == {"name": "combination-lock", "horizon": 3, "actions": 2, "seed": 0}
+    task = durable.read_json(run / "config.json")["task"]
+    assert task == {"name": "combination-lock", "horizon": 3, "actions": 2, "seed": 0}
 
 
 def test_every_episode_is_logged(run):
@@ -106,7 +117,7 @@ def test_the_saved_policy_returns_what_was_evaluated(run):
     keys = jnp.stack([jr.fold_in(jr.key(seed), 2**31) for seed in SEEDS])
     returns = problem.world.evaluate(keys, load_run(run).policies, 4)
     np.testing.assert_allclose(np.asarray(returns).mean(axis=1), read_metrics(run)["eval_return_mean"][-2:])
-    assert arrays.read_facts(run / "policy" / "policy.safetensors")["policy"] == "FinitePolicy"
+    assert durable.read_facts(run / "policy" / "policy.safetensors")["policy"] == "FinitePolicy"
 
 
 @pytest.mark.fault("a saved policy beside another configuration, or behind a link", "`pcmlp eval` refuses it")
@@ -130,26 +141,30 @@ def test_a_policy_of_another_configuration_is_refused(run, tmp_path):
 def test_a_policy_that_was_changed_is_refused(run, tmp_path):
     again = shutil.copytree(run, tmp_path / "again")
     file = again / "policy" / "policy.safetensors"
-    data, facts = file.read_bytes(), json.dumps(arrays.read_facts(file))
+    data, facts = file.read_bytes(), json.dumps(durable.read_facts(file))
     flipped = data[:-1] + bytes([data[-1] ^ 1])
     for damaged in (flipped, data[:-1], data[:50], b"\xff\xfe", b""):
         file.write_bytes(damaged)
-        with pytest.raises(ConfigError, match=r"policy.safetensors: truncated or edited; train it again, or --resume"):
+        with pytest.raises(
+            ConfigError, match=r"policy.safetensors: truncated or edited; train it again, or resume=True"
+        ):
             load_run(again)
     file.write_bytes(data)
     held = load_file(file)
     for text, claimed in ((facts, "0"), (facts[:50], None), ("", None), ("[]", None)):
-        save_file(held, file, {"facts": text, "sha256": claimed or arrays._digest(held, text)})
+        save_file(held, file, {"facts": text, "sha256": claimed or durable._digest(held, text)})
         with pytest.raises(ConfigError, match=r"policy.safetensors: (truncated or )?edited; train it again"):
             load_run(again)
-    save_file(held, file, {"facts": "{}", "sha256": arrays._digest(held, "{}")})
+    save_file(held, file, {"facts": "{}", "sha256": durable._digest(held, "{}")})
     with pytest.raises(ConfigError, match=r"policy.safetensors: not the policy of the configuration beside it"):
         load_run(again)
     save_file(held, file)
     with pytest.raises(ConfigError, match=r"policy.safetensors: truncated or edited"):
         load_run(again)
     file.unlink()
-    with pytest.raises(ConfigError, match=r"policy.safetensors: No such file .*; end the run first, by --resume"):
+    with pytest.raises(
+        ConfigError, match=r"policy.safetensors: No such file .*; finish the run first, with resume=True"
+    ):
         load_run(again)
 
 
@@ -158,7 +173,7 @@ def test_only_another_policy_is_evaluated(run, tmp_path, monkeypatch):
     monkeypatch.setattr(Run, "record", lambda self, n, metrics: (runs.append(self), record(self, n, metrics))[1])
     train(lock(), tmp_path / "again", console=quiet())
     assert len(runs) == 21
-    assert 4 <= runs[-1].evaluated_episodes < 4 * 20
+    assert 4 <= runs[-1].spent()["evaluated_episodes"] < 4 * 20
     # and the same seeds give the same run
     once, again = read_metrics(run), read_metrics(tmp_path / "again")
     for name in set(once) - {"wall_s"}:
@@ -181,8 +196,18 @@ def test_an_exploring_policy_has_columns_of_its_own(run, tmp_path, monkeypatch):
     metrics, without = read_metrics(tmp_path / "both"), read_metrics(run)
     assert set(metrics) - set(without) == {"explore_return_mean", "explore_return_std", "explore_success"}
     assert metrics["eval_return_mean"] == without["eval_return_mean"]
-    assert not any(metrics["explore_return_std"])  # one episode for four of the other
     assert metrics["explore_return_mean"] != metrics["eval_return_mean"]
+
+
+@pytest.mark.parametrize(("searches", "in_jax", "episodes"), [(False, True, 7), (True, True, 2), (False, False, 2)])
+def test_exploring_policies_get_fewer_episodes_where_these_are_expensive(searches, in_jax, episodes):
+    """As many elsewhere, so that one compiled program evaluates both policies."""
+    world, policies = MagicMock(spec=JaxWorld if in_jax else GymnasiumWorld), MagicMock(spec=Policy, searches=searches)
+    world.evaluate.return_value = jnp.zeros((1, 1))
+    with patch("pcmlp.runs.evaluate.named_arrays", return_value={}):
+        for exploring in (True, False):
+            Evaluator(world, jnp.zeros(1), 7, exploring=exploring).returns(policies)
+    assert [call.args[2] for call in world.evaluate.call_args_list] == [episodes, 7]
 
 
 def test_independent_draws_are_charged_for_and_logged(tmp_path):
@@ -277,6 +302,20 @@ def test_a_torn_last_row_is_left_out(tmp_path):
     assert read_metrics(tmp_path / "run")["iteration"] == [0.0, 1.0]
 
 
+@pytest.mark.fault("a callback raises", "its iteration is saved already; `--resume` continues, bit for bit")
+def test_a_callback_that_raises_loses_nothing(run, tmp_path):
+    def raises(source, metrics):
+        if metrics["iteration"] == 2:
+            raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        train(lock(), tmp_path / "run", console=quiet(), callbacks=[raises])
+    assert read_summary(tmp_path / "run")["status"] == "failed"
+    assert checkpoint.iterations(tmp_path / "run" / "checkpoint") == [1, 2]
+    train(lock(), tmp_path / "run", console=quiet(), resume=True)
+    assert_same_run(run, tmp_path / "run")
+
+
 def test_a_run_in_another_thread_hears_no_signals(run, tmp_path):
     thread = Thread(target=train, args=(lock(), tmp_path / "thread"), kwargs={"console": quiet()})
     thread.start()
@@ -317,3 +356,12 @@ def test_no_step_of_a_fit_is_hopeless_and_some_are_not():
     skipped = {"model_skipped": np.array([5.0, 4.0])}
     assert failed_seeds(config, skipped) == {3: "every step of the model's fit failed"}
     assert failed_seeds(config, {}) == {}
+
+
+def test_a_finished_run_stays_finished(tmp_path):
+    """The thread that writes the summary of an interrupted run may be late."""
+    run = open_run(lock(30), tmp_path / "run", resume=False)
+    with run.lock:
+        run.conclude("finished", "")
+        run.conclude("interrupted", "")
+    assert read_summary(tmp_path / "run")["status"] == "finished"

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import trim_mean
 
-from pcmlp.experiments.section7 import DENSE_TASKS
+from pcmlp.experiments.catalogue import DENSE_TASKS
 from pcmlp.published import MODEL_BASED, PAPER, dense_table
-from pcmlp.report.statistics import Rank, interquartile_mean, normalise, profile, ranks
+from pcmlp.report.sections import Rank, interquartile_mean, normalise, profile, ranks
 
 
 def test_the_interquartile_mean_ignores_the_worst_and_the_best_quarter():

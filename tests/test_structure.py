@@ -2,40 +2,9 @@
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[1]
-SOURCE = ROOT / "src" / "pcmlp"
-FILES = sorted(SOURCE.rglob("*.py"))
-
-
-def layers():
-    """The order of docs/design.md, lowest first: each line of its block is a layer of modules."""
-    text = (ROOT / "docs" / "design.md").read_text()
-    block = re.search(r"```layers\n(.*?)```", text, re.DOTALL)
-    assert block, "docs/design.md has no block of layers"
-    return [line.split() for line in block[1].splitlines() if line.strip()]
-
-
-def module(path):
-    """The module or package directly below pcmlp that a file belongs to."""
-    return path.relative_to(SOURCE).with_suffix("").parts[0]
-
-
-def imported(path):
-    """The modules directly below pcmlp that a file imports, anywhere in it, with the line."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        names = []
-        if isinstance(node, ast.ImportFrom) and node.module == "pcmlp":
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pcmlp."):
-            names = [node.module.split(".")[1]]
-        elif isinstance(node, ast.Import):
-            names = [alias.name.split(".")[1] for alias in node.names if alias.name.startswith("pcmlp.")]
-        for name in names:
-            yield name, node.lineno
+from architecture import FILES, ROOT, SOURCE, draw, imported, layers, module
 
 
 def test_every_module_has_a_layer():
@@ -65,6 +34,11 @@ def test_an_upward_import_is_found(tmp_path, monkeypatch):
     assert "runs" in names
     level = {name: i for i, layer in enumerate(layers()) for name in layer}
     assert level["runs"] > level["spaces"]
+
+
+def test_the_picture_shows_the_imports_as_they_are():
+    drawn = (ROOT / "docs" / "pictures" / "architecture.svg").read_text()
+    assert drawn == draw(), "run python tests/architecture.py > docs/pictures/architecture.svg"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))

@@ -22,8 +22,9 @@ from pcmlp.planners import UniformPolicy
 from pcmlp.runs.config import build, resolve
 from pcmlp.runs.folder import read_metrics
 from pcmlp.tasks import TASKS
-from pcmlp.tasks.mujoco.robot import RobotTask, SteppedTask
+from pcmlp.tasks.mujoco.robots import RobotTask
 from pcmlp.tasks.mujoco.simulator import Simulator, load_model
+from pcmlp.tasks.registered import SteppedTask
 
 MUJOCO_TASKS = {name: task for name, task in TASKS.items() if issubclass(task, SteppedTask)}
 ROBOTS = {name: task.robot for name, task in MUJOCO_TASKS.items() if issubclass(task, RobotTask)}

@@ -13,7 +13,7 @@ from scipy.stats import chisquare
 
 from pcmlp import finite
 from pcmlp.imagine import imagine
-from pcmlp.models.tabular import CountedTransition
+from pcmlp.models.finite import CountedTransition
 from pcmlp.planners.value_iteration import FinitePolicy, ValueIteration
 from pcmlp.spaces import Finite
 from pcmlp.tasks.finite import RewardOfState, TabularTransition, start_at_zero

@@ -136,7 +136,7 @@ def test_ctrl_c_ends_it(tmp_path, monkeypatch, capsys):
     ("command", "named"),
     [
         ("watch {folder}/absent", "is not a folder"),
-        ("watch {folder} --port none", "port=none"),
+        ("watch {folder} --port none", "--port none"),
         ("watch {folder} --port 70000", "--port 70000"),
         ("watch {folder} --port {taken}", "Address already in use"),
         ("report {folder}", "no run in it"),

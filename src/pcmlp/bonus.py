@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from pcmlp import linalg
-from pcmlp.replay import Replay, Transitions
+from pcmlp.replay import Transitions
 from pcmlp.types import Action, Bonus, Features, FittedBonus, Metrics, State
 
 Number = float | Float[Array, ""]
@@ -82,7 +82,6 @@ class Ellipse(FittedBonus):
     whitener: Float[Array, "d d"]  # L^-T: under `vmap` phi @ L^-T is one product without copies
 
     def __call__(self, state: State, action: Action) -> Float[Array, ""]:
-        """Return the bonus of one pair."""
         whitened = jnp.matmul(self.features(state, action), self.whitener, precision="highest")
         return 2.0 * jnp.sqrt(jnp.sum(whitened**2))
 
@@ -91,19 +90,8 @@ class Elliptical(Bonus):
     """A bonus for directions of phi that the policy cover has not visited (Eq. 2)."""
 
     def init(self, key: Key[Array, ""], features: Features, covariance: Float[Array, "d d"]) -> Ellipse:
-        """Return the bonus of Sigma = lambda I."""
+        """Return the bonus of a covariance."""
         return Ellipse(features, linalg.whitener(linalg.cholesky(covariance)).T)
-
-    def update(
-        self,
-        key: Key[Array, ""],
-        last: FittedBonus,
-        features: Features,
-        covariance: Float[Array, "d d"],
-        replay: Replay,
-    ) -> Ellipse:
-        """Return the bonus of Sigma_n; neither the last bonus nor the data are needed."""
-        return self.init(key, features, covariance)
 
 
 class Nothing(FittedBonus):
@@ -112,7 +100,6 @@ class Nothing(FittedBonus):
     features: Features
 
     def __call__(self, state: State, action: Action) -> Float[Array, ""]:
-        """Return 0."""
         return jnp.zeros(())
 
 
@@ -125,17 +112,6 @@ class NoBonus(Bonus):
         """Return the bonus that is 0 everywhere."""
         return Nothing(features)
 
-    def update(
-        self,
-        key: Key[Array, ""],
-        last: FittedBonus,
-        features: Features,
-        covariance: Float[Array, "d d"],
-        replay: Replay,
-    ) -> Nothing:
-        """Return the bonus that is 0 everywhere."""
-        return Nothing(features)
-
 
 class CappedBonus(eqx.Module):
     """The bonus that a planner uses: min{c b(s, a), H}, and 0 where b is NaN (Eq. 2)."""
@@ -145,7 +121,6 @@ class CappedBonus(eqx.Module):
     cap: Number  # H
 
     def __call__(self, state: State, action: Action) -> Float[Array, ""]:
-        """Return the bonus of one pair."""
         scaled = self.scale * self.bonus(state, action)
         return jnp.where(jnp.isnan(scaled), 0.0, jnp.minimum(scaled, self.cap))
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int, Key, PyTree
 
+from pcmlp.programs import program
 from pcmlp.types import Action, Carry, Policy, State
 
 
@@ -48,7 +49,7 @@ def best_policy(cover: Cover, values: Float[Array, "*seeds N"]) -> Policy:
     return _best_of_each(cover, values) if values.ndim > 1 else cover[jnp.argmax(values)]
 
 
-@eqx.filter_jit
+@program
 @eqx.filter_vmap
 def _best_of_each(cover: Cover, values: Float[Array, " N"]) -> Policy:
     return best_policy(cover, values)
@@ -73,7 +74,3 @@ class Mixture(Policy):
         memory = jax.tree.map(lambda new, old: jnp.where(fresh, new, old), policy.init(), memory)
         memory, action = policy(act_key, memory, state)
         return (index, memory), action
-
-    def deterministic(self) -> "Mixture":
-        """Return the mixture itself: it has no single best action."""
-        return self

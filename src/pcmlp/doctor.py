@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,29 +24,20 @@ from rich.text import Text
 from pcmlp.errors import first_line
 
 _ROOM = 200_000_000  # bytes of a small run's folder, including checkpoints
+_SELF_TEST = "self-test"
 
 
 class Finding(NamedTuple):
-    """The outcome of a check."""
+    """The outcome of a check; `needed` says whether every run needs it."""
 
     good: bool
-    needed: bool
     line: str
+    needed: bool = True
 
 
-def good(line: str) -> Finding:
-    """Return a check that passed."""
-    return Finding(True, True, line)
-
-
-def bad(line: str, *, needed: bool = True) -> Finding:
-    """Return a check that failed; `needed` says whether every run needs it."""
-    return Finding(False, needed, line)
-
-
-def main() -> int:
-    """Run all checks, print them and return the exit code."""
-    checks = {
+def examine(*, train: bool = False) -> dict[str, Finding]:
+    """Run all checks and return what they found; with `train`, also the one that trains."""
+    checks: dict[str, Callable[[], Finding]] = {
         "versions": versions,
         "devices": devices,
         "compile cache": cache,
@@ -58,16 +49,21 @@ def main() -> int:
         "Gymnasium": lambda: optional("gymnasium", "gymnasium", "environments of your own"),
         "MuJoCo": lambda: optional("mujoco", "mujoco", "tasks with robots"),
         "Robotics": lambda: optional("gymnasium_robotics", "robotics", "hand-egg"),
-        "self-test": self_test,
     }
+    if train:
+        checks[_SELF_TEST] = self_test
+    return {name: run_check(check) for name, check in checks.items()}
+
+
+def show(findings: Mapping[str, Finding]) -> int:
+    """Print what the checks found and return the exit code."""
     table = Table("check", "", "what was found", title="pcmlp doctor")
-    findings = []
-    for name, check in checks.items():
-        finding = run_check(check)
-        findings.append(finding)
+    for name, finding in findings.items():
         table.add_row(name, "ok" if finding.good else "FAILED" if finding.needed else "missing", Text(finding.line))
     Console().print(table)
-    return int(any(finding.needed and not finding.good for finding in findings))
+    if _SELF_TEST not in findings:
+        print("pcmlp doctor --train also trains something tiny, in about half a minute")
+    return int(any(finding.needed and not finding.good for finding in findings.values()))
 
 
 def run_check(check: Callable[[], Finding]) -> Finding:
@@ -75,14 +71,14 @@ def run_check(check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except Exception as error:
-        return bad(f"{type(error).__name__}: {first_line(error)}")
+        return Finding(False, f"{type(error).__name__}: {first_line(error)}")
 
 
 def versions() -> Finding:
     """Return the versions of the packages that results depend on."""
     names = ("pcmlp", "jax", "jaxlib", "equinox", "optax", "numpy", "safetensors")
     each = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
-    return good(f"Python {platform.python_version()}, {each}")
+    return Finding(True, f"Python {platform.python_version()}, {each}")
 
 
 def devices() -> Finding:
@@ -93,10 +89,10 @@ def devices() -> Finding:
     for device in jax.devices():
         ones = jax.device_put(jnp.ones((64, 64)), device)
         if float(jnp.sum(ones @ ones)) != 64.0**3:
-            return bad(f"{device}: the result of a matrix product is wrong")
+            return Finding(False, f"{device}: the result of a matrix product is wrong")
     kinds = ", ".join(sorted({f"{device.platform} ({device.device_kind})" for device in jax.devices()}))
-    hint = "; a GPU: pip install 'pcmlp[cuda]'" if jax.default_backend() == "cpu" else ""
-    return good(f"{len(jax.devices())} of {kinds}{hint}")
+    hint = "; for a GPU: pip install 'pcmlp[cuda]'" if jax.default_backend() == "cpu" else ""
+    return Finding(True, f"{len(jax.devices())} of {kinds}{hint}")
 
 
 def cache() -> Finding:
@@ -105,10 +101,12 @@ def cache() -> Finding:
 
     named = cache_folder()
     if named is None:
-        return bad("off by PCMLP_CACHE=off: every run compiles again", needed=False)
+        return Finding(False, "off by PCMLP_CACHE=off: every run compiles again", needed=False)
     if use_cache() is None:
-        return bad(f"{named} cannot be written: every run compiles again; PCMLP_CACHE names another", needed=False)
-    return good(str(named))
+        return Finding(
+            False, f"{named} cannot be written: every run compiles again; PCMLP_CACHE names another", needed=False
+        )
+    return Finding(True, str(named))
 
 
 def folder() -> Finding:
@@ -118,8 +116,8 @@ def folder() -> Finding:
         file.write(b"x")
     free = shutil.disk_usage(here).free
     if free < _ROOM:
-        return bad(f"{here}: {free / 1e6:.0f} MB free, a run needs {_ROOM / 1e6:.0f}; free some space")
-    return good(f"{here} can be written, {free / 1e9:.1f} GB free")
+        return Finding(False, f"{here}: {free / 1e6:.0f} MB free, a run needs {_ROOM / 1e6:.0f}; free some space")
+    return Finding(True, f"{here} can be written, {free / 1e9:.1f} GB free")
 
 
 def pictures() -> Finding:
@@ -130,7 +128,7 @@ def pictures() -> Finding:
     figure = Figure()
     figure.subplots().plot([0, 1])
     FigureCanvasAgg(figure).print_png(io.BytesIO())
-    return good(f"matplotlib {importlib.metadata.version('matplotlib')} draws without a display")
+    return Finding(True, f"matplotlib {importlib.metadata.version('matplotlib')} draws without a display")
 
 
 def video() -> Finding:
@@ -142,14 +140,16 @@ def video() -> Finding:
 
     encoder = get_ffmpeg_exe()
     subprocess.run([encoder, "-version"], check=True, capture_output=True, timeout=30)
-    return good(f"{Path(encoder).name} runs")
+    return Finding(True, f"{Path(encoder).name} runs")
 
 
 def optional(module: str, extra: str, purpose: str) -> Finding:
     """Check that an optional package is installed."""
     if importlib.util.find_spec(module) is None:
-        return bad(f"{module} is not installed, which {purpose} needs; pip install 'pcmlp[{extra}]'", needed=False)
-    return good(f"{module} {importlib.metadata.version(module.replace('_', '-'))}")
+        return Finding(
+            False, f"{module} is not installed, which {purpose} needs; pip install 'pcmlp[{extra}]'", needed=False
+        )
+    return Finding(True, f"{module} {importlib.metadata.version(module.replace('_', '-'))}")
 
 
 def self_test() -> Finding:
@@ -170,7 +170,7 @@ def self_test() -> Finding:
         rows = read_metrics(out)
         evaluate_run(load_run(out), 2)
     if rows["iteration"] != [0.0, 1.0, 2.0] or not all(map(math.isfinite, rows["eval_return_mean"])):
-        return bad(
-            f"iterations {rows['iteration']} with returns {rows['eval_return_mean']}: not those of a working run"
+        return Finding(
+            False, f"iterations {rows['iteration']} with returns {rows['eval_return_mean']}: not those of a working run"
         )
-    return good(f"trained, resumed and evaluated in {time.perf_counter() - begun:.0f} s")
+    return Finding(True, f"trained, resumed and evaluated in {time.perf_counter() - begun:.0f} s")

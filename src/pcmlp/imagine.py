@@ -36,7 +36,6 @@ class OptimisticReward(eqx.Module):
     bonus: Callable
 
     def __call__(self, state: State, action: Action, next_state: State) -> Float[Array, ""]:
-        """Return the imagined reward of one step."""
         reward = self.reward(state, action, next_state)
         return jnp.where(jnp.isfinite(reward), reward, 0.0) + self.bonus(state, action)
 
@@ -58,7 +57,6 @@ class SwitchedBonus(eqx.Module):
     actions: Box
 
     def __call__(self, state: State, action: Action) -> Float[Array, ""]:
-        """Return the bonus of one pair."""
         executed = self.actions.clip(action)
         return jax.lax.cond(self.explores, lambda: self.bonus(state, executed), lambda: jnp.zeros(()))
 
@@ -70,7 +68,6 @@ class RewardFree(eqx.Module):
     explores: Bool[Array, ""]
 
     def __call__(self, state: State, action: Action, next_state: State) -> Float[Array, ""]:
-        """Return the reward of one step."""
         return jnp.where(self.explores, 0.0, self.reward(state, action, next_state))
 
 
@@ -94,7 +91,6 @@ class BoundedModel(eqx.Module):
     actions: Box
 
     def __call__(self, key: Key[Array, ""], state: State, action: Action) -> State:
-        """Draw the next state."""
         return self.states.clip(self.model(key, state, self.actions.clip(action)))
 
 
@@ -104,7 +100,6 @@ class Starts(eqx.Module):
     states: Float[Array, "n s"]
 
     def __call__(self, key: Key[Array, ""]) -> State:
-        """Draw one of the states."""
         count = self.states.shape[0]
         row = jnp.floor(jr.uniform(key) * count).astype(int)  # compiles faster than `randint`
         return self.states[jnp.minimum(row, count - 1)]

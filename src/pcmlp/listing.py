@@ -8,13 +8,13 @@ from rich.table import Column, Table
 
 from pcmlp.algorithms import METHODS
 from pcmlp.algorithms.method import Method
-from pcmlp.errors import ConfigError, first_line
+from pcmlp.errors import ConfigError
 from pcmlp.models import OutcomeNet
 from pcmlp.parts import NAMES, PARTS, find_known, methods_for
 from pcmlp.runs.config import DEFAULT_EPISODES, DEFAULT_STEPS
 from pcmlp.settings import Limits, Part, Setting, show, walk
 from pcmlp.tasks import TASKS
-from pcmlp.tasks.registered import PREFIX, GymnasiumTask, find_registered
+from pcmlp.tasks.registered import PREFIX, GymnasiumTask, find_environment
 from pcmlp.types import FeatureMap, Task
 from pcmlp.usercode import is_place, load_object
 
@@ -65,11 +65,12 @@ def find(name: str) -> Method | Part:
 
     A part is named by its group, as in planner.trpo, or by its own name if nothing else has it.
     """
-    if name.startswith(PREFIX) and name != ANY_GYM:
-        made_id = name.removeprefix(PREFIX)
-        return GymnasiumTask(id=made_id, horizon=find_registered(made_id) or GymnasiumTask().horizon)
+    if name != ANY_GYM and (environment := find_environment(name, "name")) is not None:
+        return environment
     if is_place(name):
-        return _load(name)
+        loaded = load_object("name", name)
+        kind = next((kind for kind in PARTS if inspect.isclass(loaded) and issubclass(loaded, kind)), Part)
+        return loaded if isinstance(loaded, Method) else NAMES.find("name", kind, name)()
     parts = {f"{group}.{own}": part for group, kind in GROUPS.items() for own, part in PARTS[kind].items()}
     short = {full.partition(".")[2]: part for full, part in parts.items()}
     same = [full for full in parts if full.partition(".")[2] == name]
@@ -79,21 +80,6 @@ def find(name: str) -> Method | Part:
     remedy = "a task, gym:ID, an algorithm, a part or FILE.py:NAME; pcmlp list shows them all"
     found = known[find_known("name", name, known, remedy)]
     return found if isinstance(found, Method) else found()
-
-
-def _load(place: str) -> Method | Part:
-    """Return the method or the part, with its defaults, of a user's file."""
-    found = load_object("name", place)
-    if isinstance(found, Method):
-        return found
-    if not (inspect.isclass(found) and issubclass(found, tuple(PARTS))):
-        kinds = ", ".join(kind.__name__ for kind in PARTS)
-        raise ConfigError(f"name={place}: is neither a Method nor a subclass of one of {kinds}; give one")
-    try:
-        return found()
-    except TypeError as error:  # an abstract class, or a field without a default
-        remedy = "write all of its methods and give each setting a default"
-        raise ConfigError(f"name={place}: cannot be made ({first_line(error)}); {remedy}") from error
 
 
 def settings_of_name(name: str) -> Iterable[str | Table]:
@@ -109,7 +95,7 @@ def settings_of_name(name: str) -> Iterable[str | Table]:
     yield describe(type(found))
     yield _settings_table(rows) if rows else "It has no settings."
     if isinstance(found, Task):
-        if isinstance(found, GymnasiumTask) and found.id and find_registered(found.id) is None:
+        if isinstance(found, GymnasiumTask) and found.id and found.time_limit is None:
             yield "It has no time limit: give task.horizon."
         yield f"Its kind is {found.kind}, for {', '.join(methods_for(name, found.kind)) or 'algorithms of your own'}."
     else:

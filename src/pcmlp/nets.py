@@ -130,7 +130,6 @@ class GaussianHead(eqx.Module):
         return GaussianHead(net, jnp.full(outputs, math.log(std), jnp.float32))
 
     def __call__(self, x: Float[Array, " i"]) -> Gaussian:
-        """Return the Gaussian of one input."""
         return Gaussian(self.net(x), self.log_std)
 
 

@@ -1,13 +1,23 @@
-"""The outcome of a reset or a step of environments on the host: arrays that cross pipes and threads.
+"""The outcome of a reset or a step of environments on the host, and its faults.
+
+An observation may leave its space by a rounding error. An observation that is not finite, or beyond a bound by more
+than a thousandth of its range, is a fault; so is an environment that raises, hangs or dies. No transition of an episode
+with a fault is used.
 
 Worker processes import this module, which therefore must not import JAX.
 """
 
+import dataclasses
 import enum
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from pcmlp.errors import EnvironmentFault
+
+_TOLERANCE = 1e-3  # tolerated excess over a bound, as a share of the range
+_ROUNDING = 1e-6  # tolerated excess over a bound, as a share of the bound: the relative error of 32-bit floats
 
 
 class Fault(enum.IntEnum):
@@ -64,4 +74,82 @@ class Observed(NamedTuple):
         self.messages[row] = message
 
 
-__all__ = ["Fault", "Observed"]
+REMEDIES = {
+    Fault.RAISED: "fix the error that it raises",
+    Fault.MALFORMED: (
+        "return (observation, info) from reset and (observation, reward, terminated, truncated, info) from step"
+    ),
+    Fault.NOT_FINITE: "keep its simulation from diverging, with bounded forces or smaller time steps",
+    Fault.SHAPE: "return observations of its observation_space's shape",
+    Fault.OUTSIDE: "widen its observation_space if such values are right",
+    Fault.HUNG: "fix what hangs, or give a longer timeout if it is only slow",
+    Fault.DIED: "look at its output on stderr, and check that there is enough memory for all copies",
+}
+
+
+@dataclasses.dataclass
+class Faults:
+    """The faults of a world's environments so far."""
+
+    rejected: int = 0  # discarded transitions: the faulty ones, and those before them in their episodes
+    restarts: int = 0  # environments that were made again
+    kinds: dict[str, int] = dataclasses.field(default_factory=dict)  # kind -> number of faults
+    last: str = ""
+
+    @property
+    def total(self) -> int:
+        """The number of faults."""
+        return sum(self.kinds.values())
+
+    def add(self, kind: Fault, message: str) -> None:
+        """Count a fault."""
+        self.kinds[kind.label] = self.kinds.get(kind.label, 0) + 1
+        self.last = message
+
+    def error(self, env: Any, kind: Fault, reason: str, remedy: str = "") -> EnvironmentFault:
+        """Return the error that ends a run, given the kind of the last fault."""
+        line = f"environment {env}: {reason}; the last time, {self.last} ({self}); {REMEDIES[kind]}{remedy}"
+        return EnvironmentFault(" ".join(line.split()))
+
+    def __str__(self) -> str:
+        if not self.total:
+            return "no environment faults"
+        kinds = ", ".join(f"{kind} {count}" for kind, count in self.kinds.items())
+        return f"environment faults: {kinds}; {self.rejected} transitions rejected, {self.restarts} restarts"
+
+
+class ObservationCheck:
+    """A test of whether 32-bit floats can be an observation of a space."""
+
+    def __init__(self, space: Any):
+        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        largest = np.finfo(np.float32).max
+        with np.errstate(invalid="ignore"):
+            span = high - low
+        for bound, other in ((low, high), (high, low)):  # a space with only one bound has no range
+            span = np.where(np.isfinite(bound) & ~np.isfinite(other), np.maximum(1.0, np.abs(bound)), span)
+        size = np.maximum(*(np.where(np.isfinite(x), np.abs(x), 0.0) for x in (low, high)))
+        room = np.where(np.isfinite(span), _TOLERANCE * span, 0.0) + _ROUNDING * size
+        self.shape = space.shape
+        self._space = space
+        # Finite bounds, so that one comparison also finds NaN and infinity.
+        self._low = np.clip(low - room, -largest, largest).astype(np.float32)
+        self._high = np.clip(high + room, -largest, largest).astype(np.float32)
+
+    def __call__(self, order: str, observed: Observed) -> Observed:
+        """Mark the rows with bad observations as faulty; `order` names the call that returned them."""
+        # Compare all rows at once: one call per row would take longer than a step of a small environment.
+        inside = (observed.observation >= self._low) & (observed.observation <= self._high)
+        if not inside.all():
+            for row in np.flatnonzero(~inside.all(axis=1) & (observed.fault == Fault.NONE)).tolist():
+                observed.fail(row, *self._explain(order, observed.observation[row]))
+        return observed
+
+    def _explain(self, order: str, values: np.ndarray) -> tuple[Fault, str]:
+        if not np.isfinite(values).all():
+            index = int(np.argmin(np.isfinite(values)))
+            return Fault.NOT_FINITE, f"{order} gave an observation with {values[index]} at coordinate {index}"
+        index = int(np.argmax((values < self._low) | (values > self._high)))
+        bounds = f"{self._space.low[index]:g} to {self._space.high[index]:g}"
+        message = f"{order} gave {values[index]:g} at coordinate {index}, outside of the observation space: {bounds}"
+        return Fault.OUTSIDE, message

@@ -1,20 +1,20 @@
 """All parts that can be chosen by name, and parts of the user as FILE.py:NAME."""
 
-import difflib
 import inspect
+import re
 from collections.abc import Iterable, Mapping
 
 from pcmlp.algorithms import METHODS
 from pcmlp.algorithms.method import Method
 from pcmlp.algorithms.rnd import Distillation
 from pcmlp.bonus import Elliptical, NoBonus
-from pcmlp.errors import ConfigError
+from pcmlp.errors import ConfigError, first_line, nearest
 from pcmlp.features import FEATURES
 from pcmlp.models import MODELS
 from pcmlp.planners import PLANNERS
 from pcmlp.settings import Part
 from pcmlp.tasks import TASKS
-from pcmlp.tasks.registered import PREFIX, GymnasiumTask
+from pcmlp.tasks.registered import GymnasiumTask
 from pcmlp.types import Bonus, FeatureMap, Model, Planner, Task
 from pcmlp.usercode import is_place, load_object, place_of
 
@@ -26,18 +26,18 @@ PARTS: dict[type[Part], Mapping[str, type[Part]]] = {
     Bonus: BONUSES,
     Task: TASKS,
 }
+_GYM_ID = re.compile(r"([\w.-]+/)?[A-Z][\w.-]*-v\d+")  # an ID of Gymnasium, such as Pendulum-v1
 
 
 def find_known(key: str, name: str, names: Iterable[str], remedy: str) -> str:
     """Return a name that is known, or raise with the nearest one."""
-    if name not in names:
-        raise ConfigError(f"{key}={name}: unknown; the nearest is {nearest(name, names)} ({remedy})")
-    return name
-
-
-def nearest(word: str, words: Iterable[str]) -> str:
-    """Return the most similar word."""
-    return difflib.get_close_matches(word, list(words), n=1, cutoff=0.0)[0]
+    if name in names:
+        return name
+    if name.endswith(".py"):
+        raise ConfigError(f"{key}={name}: this names only a file; add the class, as in {name}:NAME")
+    if key in ("task", "name") and _GYM_ID.fullmatch(name):
+        raise ConfigError(f"{key}={name}: unknown; did you mean gym:{name}? ({remedy})")
+    raise ConfigError(f"{key}={name}: unknown; the nearest is {nearest(name, names)} ({remedy})")
 
 
 class PartNames:
@@ -48,10 +48,17 @@ class PartNames:
         if is_place(name):
             found = load_object(key, name)
             if not (inspect.isclass(found) and issubclass(found, kind)):
-                raise ConfigError(f"{key}={name}: is not a subclass of pcmlp.types.{kind.__name__}; give one")
+                wanted = [kind] if kind in PARTS else [*PARTS, Method]
+                classes = " or ".join(f"{known.__module__}.{known.__name__}" for known in wanted)
+                classes += " or gymnasium.Env" if kind is Task else ""
+                raise ConfigError(f"{key}={name}: is not a subclass of {classes}; give one")
             missing = sorted(found.__abstractmethods__) if inspect.isabstract(found) else []
             if missing or (kind is Task and not hasattr(found, "kind")):
                 raise ConfigError(f"{key}={name}: has no {', '.join(missing or ['kind'])}; define it in the class")
+            try:
+                found()
+            except TypeError as error:  # a field without a default
+                raise ConfigError(f"{key}={name}: {first_line(error)}; give each setting a default") from error
             return found
         names = PARTS[kind]
         return names[find_known(key, name, names, f"one of {', '.join(names)}, or FILE.py:NAME")]
@@ -59,7 +66,7 @@ class PartNames:
     def name_of(self, part: Part) -> str | None:
         """Return the name of a part; None for one that cannot be chosen."""
         if isinstance(part, GymnasiumTask):
-            return f"{PREFIX}{part.id}"
+            return part.name
         known = {made: name for names in PARTS.values() for name, made in names.items()}
         return known.get(type(part)) or place_of(type(part))
 

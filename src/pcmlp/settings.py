@@ -114,58 +114,58 @@ def settings_of(part: type) -> tuple[Setting, ...]:
     """Return the settings of a class, in the order of its fields."""
     hints = typing.get_type_hints(part)
     return tuple(
-        Setting(field.name, hints[field.name], field.default, *(field.metadata[name] for name in _ABOUT))
+        Setting(
+            field.name, hints[field.name], field.default, *(field.metadata[name] for name in ("help", "limits", "tiny"))
+        )
         for field in dataclasses.fields(part)
         if "help" in field.metadata
     )
 
 
-_ABOUT = ("help", "limits", "tiny")
-
-
 def check_value(field: Setting, value: Any) -> None:
-    """Raise if a setting has a value outside its limits or of another type. Values inside a compiled program pass."""
-    if value is None and type(None) in typing.get_args(field.annotation):
+    """Raise if the value of a setting is outside its limits or of the wrong type. Arrays of a program are accepted."""
+    options = _options(field.annotation)
+    if eqx.is_array(value) or (value is None and type(None) in options):
         return
-    if (remedy := _check_type(field.annotation, value)) is not None:
-        raise SettingError(field.name, value, remedy)
-    numbers = value if isinstance(value, tuple) else (value,)
-    if field.limits == Limits() and not isinstance(value, float):
-        return
-    good = [field.limits.allow(number) for number in numbers if isinstance(number, int | float)]
-    if all(good) and len(numbers) > 0:
+    if (wanted := _wanted(options, value)) is not None:
+        text = f", not the string {value!r}" if isinstance(value, str) else ""
+        raise SettingError(field.name, value, f"give {wanted}{text}")
+    numbers = [number for number in (value if isinstance(value, tuple) else (value,)) if isinstance(number, Real)]
+    if all(map(field.limits.allow, numbers)) and value != ():
         return
     limits = str(field.limits) or "finite"
     remedy = f"a number {limits}" if limits.startswith(("above", "at most", "from", "finite")) else limits
     if isinstance(value, tuple):
         remedy = f"at least one number, each {limits}"
     example = f", such as {show(field.default)}" if isinstance(field.default, tuple) else ""
-    none = ", or none" if type(None) in typing.get_args(field.annotation) else ""
+    none = ", or none" if type(None) in options else ""
     raise SettingError(field.name, value, f"give {remedy}{example}{none} ({field.help})")
 
 
-def _check_type(annotation: Any, value: Any) -> str | None:
-    """Return what to give instead of a value of the wrong type, or None. Arrays of a compiled program pass."""
-    if eqx.is_array(value):
-        return None
-    options = [option for option in typing.get_args(annotation) if option is not type(None)]
-    if annotation is bool or typing.get_origin(annotation) is Literal:
-        known = options or [True, False]
-        return None if value in known and type(value) in map(type, known) else f"give {' or '.join(map(show, known))}"
-    if typing.get_origin(annotation) is tuple:
+def _options(annotation: Any) -> tuple[Any, ...]:
+    """Return the types that an annotation accepts, such as int and NoneType for `int | None`."""
+    union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
+    return typing.get_args(annotation) if union else (annotation,)
+
+
+def _wanted(options: tuple[Any, ...], value: Any) -> str | None:
+    """Return what to give instead of a value of the wrong type, or None."""
+    first, origin = options[0], typing.get_origin(options[0])
+    if first is bool or origin is Literal:
+        known = typing.get_args(first) or (True, False)
+        return None if value in known and type(value) in map(type, known) else " or ".join(map(show, known))
+    if origin is tuple:
         whole = isinstance(value, tuple) and all(type(item) is int for item in value)
-        return None if whole else "give a tuple of whole numbers"
-    wanted = options[0] if typing.get_origin(annotation) in (types.UnionType, typing.Union) else annotation
-    if typing.get_origin(wanted) is tuple:
-        return _check_type(wanted, value)
-    if wanted in (int, float, str):
-        good = isinstance(value, int | float if wanted is float else wanted) and not isinstance(value, bool)
-        names = {int: "a whole number", float: "a number", str: "a text"}
-        return None if good else f"give {names[wanted]}"
-    kinds = tuple(kind for kind in (wanted, *options) if isinstance(kind, type))
-    free = any(not isinstance(option, type) for option in options)  # a function is accepted as well
-    good = isinstance(value, kinds) or (free and callable(value))
-    return None if good else f"give a {kinds[0].__name__}"
+        return None if whole else "a tuple of whole numbers"
+    if first in _NUMBERS:
+        good = isinstance(value, Real if first is float else first) and not isinstance(value, bool)
+        return None if good else _NUMBERS[first]
+    kinds = tuple(option for option in options if isinstance(option, type))
+    free = len(kinds) < len(options)  # a function is accepted as well
+    return None if isinstance(value, kinds) or (free and callable(value)) else f"a {kinds[0].__name__}"
+
+
+_NUMBERS = {int: "a whole number", float: "a number", str: "a text"}
 
 
 def show(value: Any) -> str:
@@ -251,24 +251,24 @@ def tiny_settings(part: Part) -> dict[str, Any]:
 
 def parse(key: str, text: str, annotation: Any) -> Any:
     """Return the value that a text stands for, as the annotation asks."""
-    options = typing.get_args(annotation)
-    origin = typing.get_origin(annotation)
-    if origin is Literal:
-        if text not in options:
-            raise ConfigError(f"{key}={text}: give one of {', '.join(options)}")
+    options = _options(annotation)
+    if text.lower() == "none" and type(None) in options:
+        return None
+    wanted = next(option for option in options if option is not type(None))
+    if typing.get_origin(wanted) is Literal:
+        if text not in typing.get_args(wanted):
+            raise ConfigError(f"{key}={text}: give one of {', '.join(typing.get_args(wanted))}")
         return text
-    if origin in (types.UnionType, typing.Union):
-        if text.lower() == "none" and type(None) in options:
-            return None
-        return parse(key, text, next(option for option in options if option is not type(None)))
-    if origin is tuple:
-        return tuple(parse_int(key, item) for item in text.strip("[]()").split(",") if item.strip())
-    if annotation is bool:
+    if typing.get_origin(wanted) is tuple:
+        try:
+            return tuple(parse_int(key, item) for item in text.strip("[]()").split(",") if item.strip())
+        except ConfigError:
+            raise ConfigError(f"{key}={text}: give whole numbers separated by commas, such as 64,64") from None
+    if wanted is bool:
         if text.lower() not in _SWITCH:
             raise ConfigError(f"{key}={text}: give {' or '.join(_SWITCH)}")
         return _SWITCH[text.lower()]
-    readers = {int: parse_int, float: parse_float, str: lambda _, text: text}
-    return readers[annotation](key, text)
+    return {int: parse_int, float: parse_float}[wanted](key, text) if wanted is not str else text
 
 
 _SWITCH = {"true": True, "false": False, "on": True, "off": False}
@@ -285,7 +285,7 @@ def parse_int(key: str, text: str) -> int:
     except ValueError:
         number = math.nan
     if not (math.isfinite(number) and number.is_integer()):
-        raise ConfigError(f"{key}={text}: not a whole number; give one such as 10")
+        raise ConfigError(f"{key}={text}: not a whole number; give one such as 10 or 1e5")
     return int(number)
 
 

@@ -52,17 +52,17 @@ class Policy(eqx.Module):
 
     searches: ClassVar[bool] = False  # whether each action takes a search, which is work for an accelerator
 
-    @abc.abstractmethod
     def init(self) -> Carry:
         """Return the memory at the start of an episode."""
+        return ()
 
     @abc.abstractmethod
     def __call__(self, key: Key[Array, ""], carry: Carry, state: State) -> tuple[Carry, Action]:
         """Return the new memory and the action."""
 
-    @abc.abstractmethod
     def deterministic(self) -> "Policy":
-        """Return the policy without its exploration noise, as it is evaluated and deployed."""
+        """Return the policy as it is evaluated and deployed: without exploration noise. A search stays random."""
+        return self
 
     def without_bonus(self) -> "Policy":
         """Return the policy to deploy: one that searches must no longer search for a bonus."""
@@ -130,7 +130,6 @@ class Bonus(Part):
     def init(self, key: Key[Array, ""], features: Features, covariance: Float[Array, "d d"]) -> FittedBonus:
         """Return the bonus before there are any data."""
 
-    @abc.abstractmethod
     def update(
         self,
         key: Key[Array, ""],
@@ -139,7 +138,8 @@ class Bonus(Part):
         covariance: Float[Array, "d d"],
         replay: Replay,
     ) -> FittedBonus:
-        """Return the bonus of an iteration, given the last one, Sigma_n and the data."""
+        """Return the bonus of an iteration, given the last one, Sigma_n and the data; by default Sigma_n decides it."""
+        return self.init(key, features, covariance)
 
 
 class Planner(Part):
@@ -251,9 +251,9 @@ class Algorithm(Part):
         """Whether a run evaluates the exploring policy beside the deployed one."""
         return False
 
-    @abc.abstractmethod
     def bind(self, problem: Problem) -> "Algorithm":
         """Return the algorithm with what it takes from the problem, or raise a `ConfigError` if it does not fit."""
+        return self
 
     @abc.abstractmethod
     def start(self, keys: Key[Array, " seeds"], mdp: MDP, num_iterations: int) -> Learner:
@@ -263,9 +263,9 @@ class Algorithm(Part):
     def iterate(self, keys: Key[Array, " seeds"], world: World, learner: Learner, n: int) -> Iteration:
         """Run iteration n, from 1 on. All its randomness comes from `keys` and `n`, so that a run can be resumed."""
 
-    @abc.abstractmethod
     def steps_per_iteration(self, horizon: int) -> float:
         """Return the env steps of one iteration, the expected number where it varies."""
+        return float(-(-self.samples_per_policy // horizon) * horizon)  # whole episodes
 
     def explored_world(self, problem: Problem) -> World:
         """Return the world to collect in; evaluation is always in the problem's own."""

@@ -1,11 +1,12 @@
-"""Code of the user, named as FILE.py:NAME on the command line: rewards, tasks, planners, features, whole methods.
+"""Code of the user, named as FILE.py:NAME on the command line: rewards, tasks, environments, planners, whole methods.
+
+`py:FILE.py:NAME` means the same.
 
 A file is imported only if the user has just named it, or says that it is trusted, because a configuration may come from
 anywhere. The file is hashed, so that a run is resumed and evaluated with the same code.
 """
 
 import contextlib
-import difflib
 import hashlib
 import importlib.util
 import re
@@ -15,9 +16,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pcmlp.errors import ConfigError, first_line
+from pcmlp.errors import ConfigError, first_line, nearest
 
-_PLACE = re.compile(r"(?P<file>.+\.py):(?P<name>\w+)")
+_PLACE = re.compile(r"(?:py:)?(?P<file>.+\.py):(?P<name>\w+)")
 _modules: dict[tuple[Path, str], ModuleType] = {}  # by file and hash, so that a class is loaded only once
 _places: dict[Any, str] = {}  # loaded object -> its FILE.py:NAME
 
@@ -65,13 +66,17 @@ def load_object(key: str, place: str) -> Any:
     module = _import(key, place, path)
     if not hasattr(module, name):
         names = [known for known in vars(module) if not known.startswith("_")]
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
-        remedy = f"; the nearest is {near[0]}" if near else "; give a name that it defines"
-        raise ConfigError(f"{key}={place}: {path} has no {name}{remedy}")
+        remedy = f"the nearest is {nearest(name, names)}" if names else "give a name that it defines"
+        raise ConfigError(f"{key}={place}: {path} has no {name}; {remedy}")
     found = getattr(module, name)
     with contextlib.suppress(TypeError):  # not hashable, so it is not a part
-        _places[found] = place
+        _places[found] = place.removeprefix("py:")
     return found
+
+
+def call_object(key: str, place: str) -> Any:
+    """Import FILE.py and call its NAME without arguments. This function can be sent to worker processes."""
+    return load_object(key, place)()
 
 
 def load_function(key: str, place: str | None) -> Callable[..., Any] | None:

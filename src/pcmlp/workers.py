@@ -18,18 +18,18 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
+from pcmlp.errors import describe
 from pcmlp.observed import Fault, Observed
 
 Order = Literal["make", "reset", "step"]
 
 _START_SECONDS = 60.0  # least time to start a process and make an environment: imports take time
-_END_SECONDS = 2.0  # time for a process to end before it is killed
+_END_SECONDS = 2.0  # time that a process has to end after its pipe is closed
 
 
 @runtime_checkable
@@ -72,7 +72,7 @@ class Copies:
                 elif not self._replace(lane):
                     observed.fail(row, Fault.SHARED, "made twice by its function")
             except Exception as error:  # the environment may raise anything
-                observed.fail(row, Fault.RAISED, f"{order} raised {_describe(error)}")
+                observed.fail(row, Fault.RAISED, f"{order} raised {describe(error)}")
         with np.errstate(over="ignore"):  # numbers too large for float32 become infinite, which is checked later
             for row, answer in answers:
                 _write(observed, row, order, answer)
@@ -197,11 +197,8 @@ class _Worker:
     def end(self) -> None:
         """End the process."""
         self.pipe.close()
-        self._process.terminate()
-        self._process.join(_END_SECONDS)
-        if self._process.is_alive():  # the process ignores the signal
-            self._process.kill()
-            self._process.join()
+        self._process.kill()  # it ignores other signals
+        self._process.join()
         self._process.close()
 
 
@@ -212,13 +209,11 @@ def _end_all(running: dict[int, _Worker]) -> None:
 
 def serve(pipe: Connection, factory: bytes, shape: tuple[int, ...], progress: Any) -> None:
     """Answer orders in a worker process until the pipe is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the run, which may finish an iteration first
+    for name in ("SIGINT", "SIGTERM", "SIGUSR1"):  # handled by the run, which may finish an iteration first
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    try:
-        make = pickle.loads(factory)
-    except Exception as error:  # reported when an environment has to be made
-        make = partial(_refuse, f"cannot be imported there: {_describe(error)}")
-    copies = Copies(make, shape)
+    copies = Copies(lambda: pickle.loads(factory)(), shape)  # imports when a copy is made, which reports errors
     with contextlib.suppress(EOFError, OSError):
         while True:
             pipe.send(copies.ask(*pipe.recv(), progress=progress))
@@ -232,23 +227,24 @@ def _exit_with_parent() -> None:
     os._exit(1)
 
 
-def _refuse(reason: str) -> Any:
-    raise RuntimeError(reason)
-
-
 def _write(observed: Observed, row: int, order: Order, answer: Any) -> None:
     """Write what an environment returned into its row, or mark the row as faulty."""
     try:
+        size = {"reset": 2, "step": 5}[order]
+        if not isinstance(answer, tuple | list) or len(answer) != size:
+            found = f"{len(answer)} values" if isinstance(answer, tuple | list) else f"a {type(answer).__name__}"
+            observed.fail(row, Fault.MALFORMED, f"{order} returned {found}")
+            return
         if order == "reset":
             (observation, _), reward, terminated, truncated = answer, 0.0, False, False
         else:
             observation, reward, terminated, truncated, _ = answer
         values = np.asarray(observation)
         if values.dtype.kind not in "biuf":
-            raise TypeError(f"an observation of {type(observation).__name__} is not an array of numbers")
+            raise TypeError(f"a {type(observation).__name__} of {values.dtype} is not an array of numbers")
         reward, terminated, truncated = float(reward), bool(terminated), bool(truncated)
     except Exception as error:
-        message = f"{order} returned something that cannot be read ({_describe(error)})"
+        message = f"{order} returned something that cannot be read ({describe(error)})"
         observed.fail(row, Fault.MALFORMED, message)
         return
     if values.shape != (shape := observed.observation.shape[1:]):
@@ -256,11 +252,3 @@ def _write(observed: Observed, row: int, order: Order, answer: Any) -> None:
         return
     observed.observation[row], observed.reward[row] = values, reward
     observed.terminated[row], observed.truncated[row] = terminated, truncated
-
-
-def _describe(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0].strip()}" if lines else type(error).__name__
-
-
-__all__ = ["Batched", "Copies", "Order", "Workers", "serve"]

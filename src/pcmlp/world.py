@@ -6,31 +6,33 @@ import jax.random as jr
 from jaxtyping import Array, Float, Key
 
 from pcmlp import rollout
+from pcmlp.programs import program
 from pcmlp.replay import Transitions
 from pcmlp.types import MDP, Policy, World
 
 _OVER_SEEDS = (0, None, eqx.if_array(0), None)  # a key and a policy for each seed, in one MDP
 
 
-def _flatten(rows: Transitions) -> Transitions:
+def flatten(rows: Transitions) -> Transitions:
+    """Return the rows of all episodes, [episodes, steps, ...], with one axis."""
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows)
 
 
-@eqx.filter_jit
+@program
 @eqx.filter_vmap(in_axes=_OVER_SEEDS)
 def _collect(key, mdp, policy, episodes):
     run = jax.vmap(lambda k: rollout.stream(k, mdp, policy, mdp.horizon))
-    return _flatten(run(jr.split(key, episodes)))
+    return flatten(run(jr.split(key, episodes)))
 
 
-@eqx.filter_jit
+@program
 @eqx.filter_vmap(in_axes=_OVER_SEEDS)
 def _draw(key, mdp, policy, n):
     rows, walked = jax.vmap(lambda k: rollout.draw(k, mdp, policy))(jr.split(key, n))
-    return _flatten(rows), _flatten(walked)
+    return flatten(rows), flatten(walked)
 
 
-@eqx.filter_jit
+@program
 @eqx.filter_vmap(in_axes=_OVER_SEEDS)
 def _evaluate(key, mdp, policy, episodes):
     return jax.vmap(lambda k: rollout.episode_return(k, mdp, policy.deterministic()))(jr.split(key, episodes))

@@ -19,6 +19,7 @@ from pcmlp.algorithms.framework import PCMLP, CoverLearner
 from pcmlp.algorithms.stages import PROMISE
 from pcmlp.imagine import imagine
 from pcmlp.planners import FinitePolicy
+from pcmlp.programs import brief_program
 from pcmlp.trees import as_inputs, over_seeds
 from pcmlp.types import MDP, Algorithm, Learner, Metrics, Policy
 
@@ -36,14 +37,14 @@ def promised(
     return {}
 
 
-@eqx.filter_jit
+@brief_program
 @eqx.filter_vmap(in_axes=(0, None, None, eqx.if_array(0), None))
 def _promised_framework(key, algo, mdp, learner, n) -> Metrics:
     imagined = imagine(mdp, learner.model, learner.bonus)
     return _as_column(algo.planner.promise(_promise_key(key, n), imagined, learner.policy))
 
 
-@eqx.filter_jit
+@brief_program
 def _promised_deep(keys, algo, mdp, learner, n) -> dict[str, Array]:
     def one_seed(key, learner):
         start_key, promise_key = jr.split(_promise_key(key, n))
@@ -71,7 +72,7 @@ def exact_values(mdp: MDP, policies: Policy) -> Float[Array, " seeds"] | None:
     return _values(mdp, policies)
 
 
-@eqx.filter_jit
+@brief_program
 @eqx.filter_vmap(in_axes=(None, eqx.if_array(0)))
 def _values(mdp, policy) -> Float[Array, ""]:
     return finite.value(mdp, policy.deterministic().probabilities())

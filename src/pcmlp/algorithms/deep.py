@@ -49,6 +49,7 @@ from pcmlp.models import Known, Neural, OutcomeNet
 from pcmlp.models.known import check_transition
 from pcmlp.models.outcome import WithOutcome
 from pcmlp.planners import TRPO
+from pcmlp.programs import brief_program, program
 from pcmlp.replay import Replay, Transitions, drop_nonfinite
 from pcmlp.rollout import mean_return
 from pcmlp.settings import SettingError, setting
@@ -242,10 +243,10 @@ def improve(
     return learner, {"bonus_mean": paid, **covariance.metrics(algo.ridge), **rejected, **last}
 
 
-_start = eqx.filter_jit(eqx.filter_vmap(start, in_axes=(0, None, None)))
+_start = brief_program(eqx.filter_vmap(start, in_axes=(0, None, None)))
 
 
-@eqx.filter_jit
+@program
 def _improve(
     keys: Key[Array, " seeds"], algo: Deep, mdp: MDP, learner: DeepLearner, samples: Transitions, n: Int[Array, ""]
 ) -> tuple[DeepLearner, dict[str, Float[Array, " seeds"]]]:

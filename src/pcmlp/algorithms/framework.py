@@ -22,6 +22,7 @@ from pcmlp.features import TaskFeatures, check_draw, check_norm
 from pcmlp.imagine import imagine
 from pcmlp.models import KNR, TaskModel
 from pcmlp.planners import ValueIteration
+from pcmlp.programs import brief_program, program
 from pcmlp.replay import Replay, Transitions, drop_nonfinite
 from pcmlp.rollout import mean_first_return
 from pcmlp.settings import setting
@@ -196,8 +197,8 @@ def improve(
     return CoverLearner(policy, learner.env_steps, cover, covariance, model, bonus, replay, values), metrics
 
 
-_start = eqx.filter_jit(eqx.filter_vmap(start, in_axes=(0, None, None, None)))
-_improve = eqx.filter_jit(
+_start = brief_program(eqx.filter_vmap(start, in_axes=(0, None, None, None)))
+_improve = program(
     eqx.filter_vmap(improve, in_axes=(0, None, None, eqx.if_array(0), eqx.if_array(0), eqx.if_array(0), None))
 )
 

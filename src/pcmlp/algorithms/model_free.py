@@ -14,20 +14,20 @@ from collections.abc import Iterable
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Int, Key
 
 from pcmlp.algorithms.stages import (
     COLLECT,
     STAGE,
     drop_rows,
     restore_rows,
-    round_up,
     stage_key,
     stage_keys,
     with_executed_actions,
 )
 from pcmlp.nets import RunningMoments
 from pcmlp.planners import SAC, TRPO, ActorCritic, SoftActorCritic
+from pcmlp.programs import brief_program, program
 from pcmlp.replay import Replay, Transitions, drop_nonfinite, pick_valid
 from pcmlp.rollout import mean_first_return, split_streams
 from pcmlp.settings import SettingError, setting
@@ -71,10 +71,6 @@ class ModelFree(Algorithm):
         samples, walked = world.collect(stage_keys(keys, n, COLLECT), learner.policy, self.samples_per_policy)
         learner, metrics = _improve(keys, as_inputs(self), world.mdp, learner, samples, jnp.array(n))
         return Iteration(learner, metrics, samples, [walked])
-
-    def steps_per_iteration(self, horizon: int) -> float:
-        """Return the env steps of one iteration."""
-        return float(round_up(self.samples_per_policy, horizon))
 
     def without_replay(self, learner: Learner) -> "ModelFreeLearner":
         """Return the learner without the rows of its replay, which can be restored from the episode log."""
@@ -138,16 +134,9 @@ def improve(
     return ModelFreeLearner(policy, env_steps, replay, seen), {"sample_return": paid, **metrics, **rejected}
 
 
-_start = eqx.filter_jit(eqx.filter_vmap(start, in_axes=(0, None, None)))
+_start = brief_program(eqx.filter_vmap(start, in_axes=(0, None, None)))
 
 
-@eqx.filter_jit
-def _improve(
-    keys: Key[Array, " seeds"],
-    algo: ModelFree,
-    mdp: MDP,
-    learner: ModelFreeLearner,
-    samples: Transitions,
-    n: Int[Array, ""],
-) -> tuple[ModelFreeLearner, dict[str, Float[Array, " seeds"]]]:
+@program
+def _improve(keys, algo, mdp, learner, samples, n):
     return over_seeds(lambda k, learner, samples: improve(k, algo, mdp, learner, samples, n), keys, learner, samples)

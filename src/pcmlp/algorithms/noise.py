@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
+from pcmlp.programs import program
 from pcmlp.spaces import Box
 from pcmlp.types import MDP, Action, Carry, Policy, State
 
@@ -50,7 +51,7 @@ def add_noise(policies: Policy, sigma: float, mdp: MDP) -> Policy:
     return _with_noise(policies, jnp.float32(sigma), actions)
 
 
-@eqx.filter_jit
+@program
 @eqx.filter_vmap(in_axes=(eqx.if_array(0), None, None))
 def _with_noise(policy: Policy, sigma: Float[Array, ""], actions: Box) -> NoisyPolicy:
     return NoisyPolicy(policy, sigma, actions)

@@ -40,6 +40,7 @@ from pcmlp.cover import Cover, best_policy
 from pcmlp.features import RandomNetwork, check_draw
 from pcmlp.nets import RunningMoments
 from pcmlp.planners import TRPO, ActorCritic
+from pcmlp.programs import brief_program, program
 from pcmlp.replay import Transitions, drop_nonfinite
 from pcmlp.rollout import mean_first_return, split_streams
 from pcmlp.settings import SettingError, setting
@@ -165,10 +166,6 @@ class RollIn(Policy):
         member, switch = jr.uniform(jr.fold_in(self.key, word), (2,))
         return _scale(member, self.cover.size), _scale(switch, jnp.array(self.horizon))
 
-    def deterministic(self) -> "RollIn":
-        """Return the policy itself."""
-        return self
-
     def learner_steps(self, stream: Transitions) -> Bool[Array, " n"]:
         """Return which steps of a stream `policy` took."""
 
@@ -186,7 +183,7 @@ def _scale(uniform: Float[Array, ""], count: Int[Array, ""]) -> Int[Array, ""]:
     return jnp.minimum(jnp.floor(uniform * count.astype(jnp.float32)).astype(int), count - 1)
 
 
-@eqx.filter_jit
+@brief_program
 @eqx.filter_vmap(in_axes=(0, None, None, None))
 def _start(key: Key[Array, ""], algo: PCPG, mdp: MDP, capacity: int) -> PCPGLearner:
     example = Transitions.example(mdp.states, mdp.actions)
@@ -212,10 +209,8 @@ def observe(
     value = mean_first_return(samples, mdp.horizon)
     env_steps = learner.env_steps + jnp.sum(samples.valid)
     samples, rejected = drop_nonfinite(with_executed_actions(samples, mdp))
-    last = learner.bonus.bonus
-    phi = freeze_after_first(n, algo.features.draw(feature_key(key), mdp, samples), last.features)
-    moment = second_moment(phi, samples)
-    covariance = learner.covariance.add(jnp.where(algo.covariance, moment, 0.0))
+    phi = freeze_after_first(n, algo.features.draw(feature_key(key), mdp, samples), learner.bonus.bonus.features)
+    covariance = learner.covariance.add(jnp.where(algo.covariance, second_moment(phi, samples), 0.0))
     promised = eqx.tree_at(lambda b: b.bonus.features, learner.bonus, phi)
     paid = jax.vmap(promised)(samples.state, samples.action)
     known = jnp.where(jnp.isfinite(value), value, -jnp.inf)  # a policy with NaN in its samples is never the best
@@ -224,22 +219,16 @@ def observe(
         fresh = algo.planner.init(stage_key(key, n, STAGE), mdp)
         assert isinstance(fresh, ActorCritic)
         policy = fresh.with_normaliser(learner.seen.normaliser()) if algo.normalise else fresh
-    learner = PCPGLearner(
+    learner = dataclasses.replace(
+        learner,
         policy=policy,
-        cover=learner.cover,
         values=learner.values.at[n - 1].set(known),
         covariance=covariance,
         bonus=capped_ellipse(phi, covariance.matrix, algo.bonus_scale, mdp.horizon),
-        seen=learner.seen,
         env_steps=env_steps,
     )
-    paid_mean = jnp.mean(paid, where=samples.valid)
-    return learner, {
-        "bonus_mean": paid_mean,
-        "sample_return": value,
-        **covariance.metrics(algo.ridge),
-        **rejected,
-    }
+    bonus_mean = jnp.mean(paid, where=samples.valid)
+    return learner, {"bonus_mean": bonus_mean, "sample_return": value, **covariance.metrics(algo.ridge), **rejected}
 
 
 def learn(
@@ -261,23 +250,23 @@ def learn(
     return learner, {**metrics, "learned_share": jnp.mean(counted.astype(jnp.float32))}
 
 
-@eqx.filter_jit
+@program
 def _observe(keys, algo, mdp, learner, samples, n):
     return over_seeds(lambda k, learner, samples: observe(k, algo, mdp, learner, samples, n), keys, learner, samples)
 
 
-@eqx.filter_jit
+@program
 def _learn(keys, algo, mdp, learner, rows, roll_in):
     return over_seeds(lambda k, *inputs: learn(k, algo, mdp, *inputs), keys, learner, rows, roll_in)
 
 
-@eqx.filter_jit
+@program
 @eqx.filter_vmap(in_axes=(0, eqx.if_array(0), None))
 def _roll_in(key: Key[Array, ""], learner: PCPGLearner, horizon: int) -> RollIn:
     return RollIn(learner.cover, learner.policy, key, horizon)
 
 
-@eqx.filter_jit
+@program
 @eqx.filter_vmap
 def _push(learner: PCPGLearner) -> PCPGLearner:
     return dataclasses.replace(learner, cover=learner.cover.push(learner.policy))

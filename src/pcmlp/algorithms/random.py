@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, Key
 
 from pcmlp.algorithms.method import FREE_BUDGET, Method
-from pcmlp.algorithms.stages import COLLECT, round_up, stage_keys, without_goal
+from pcmlp.algorithms.stages import COLLECT, stage_keys, without_goal
 from pcmlp.planners import UniformPolicy
 from pcmlp.settings import setting
 from pcmlp.types import MDP, Algorithm, Iteration, Learner, Policy, Problem, World
@@ -20,10 +20,6 @@ class RandomPlay(Algorithm):
         """Return the world to collect in, without its goal if there is no reward."""
         return without_goal(problem) if self.reward_free else problem.world
 
-    def bind(self, problem: Problem) -> "RandomPlay":
-        """Return the algorithm unchanged: it works for any problem."""
-        return self
-
     def start(self, keys: Key[Array, " seeds"], mdp: MDP, num_iterations: int) -> "RandomLearner":
         """Return random play."""
         return RandomLearner(UniformPolicy(mdp.actions), jnp.zeros(keys.shape, int))
@@ -33,10 +29,6 @@ class RandomPlay(Algorithm):
         samples, walked = world.collect(stage_keys(keys, n, COLLECT), learner.policy, self.samples_per_policy)
         env_steps = learner.env_steps + jnp.sum(samples.valid, axis=1)
         return Iteration(RandomLearner(learner.policy, env_steps), {}, samples, [walked])
-
-    def steps_per_iteration(self, horizon: int) -> float:
-        """Return the env steps of one iteration."""
-        return float(round_up(self.samples_per_policy, horizon))
 
 
 class RandomLearner(Learner):

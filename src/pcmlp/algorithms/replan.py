@@ -25,6 +25,7 @@ from jaxtyping import Array, Float, Key
 from pcmlp.algorithms.deep import Deep, DeepLearner, imagination, imagined_starts, own_starts
 from pcmlp.algorithms.stages import PLANNING
 from pcmlp.planners import SAC, GuidedPolicy
+from pcmlp.programs import program
 from pcmlp.rollout import PredrawsNoise, estimate_promise, mean_return
 from pcmlp.settings import SettingError
 from pcmlp.trees import as_inputs, over_seeds, scan, select
@@ -80,7 +81,7 @@ def replan(
     return policies, values.reshape(-1, attempts, rounds)
 
 
-@eqx.filter_jit
+@program
 def _replan(keys, algo, mdp, learner, attempts, rounds):
     return over_seeds(lambda key, learner: replan_one(key, algo, mdp, learner, attempts, rounds), keys, learner)
 
@@ -127,7 +128,7 @@ def search(
     return policies, _promises(keys, mdp, policies)[:, None, None]
 
 
-@eqx.filter_jit
+@program
 def _promises(keys, mdp, policies):
     def one_seed(key, policy):
         judged = dataclasses.replace(policy.mdp, initial=mdp.initial)

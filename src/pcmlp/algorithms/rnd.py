@@ -51,7 +51,6 @@ class DistilledBonus(FittedBonus):
         return jnp.mean((self.predictor(normalise_pair(self.features, state, action)) - unit * target) ** 2)
 
     def __call__(self, state: State, action: Action) -> Float[Array, ""]:
-        """Return the bonus of one pair."""
         return self.error(state, action) / jnp.maximum(jnp.sqrt(self.mean_square), _LEAST)
 
 

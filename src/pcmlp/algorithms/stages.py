@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Int, Key
 
+from pcmlp.programs import program
 from pcmlp.replay import Replay, Transitions, drop_nonfinite
 from pcmlp.spaces import Box
 from pcmlp.trees import select
@@ -79,7 +80,7 @@ def restore_rows(replay: Replay, capacity: int, mdp: MDP, walked: Iterable[Trans
     return eqx.tree_at(lambda r: r.head, restored, replay.head)
 
 
-@eqx.filter_jit
+@program
 @eqx.filter_vmap(in_axes=(None, 0, 0))
 def _add(mdp: MDP, replay: Replay, samples: Transitions) -> Replay:
     return replay.add(drop_nonfinite(with_executed_actions(samples, mdp))[0])

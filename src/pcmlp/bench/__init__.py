@@ -21,14 +21,12 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-from pcmlp.bench.clock import matrix_product, peak_memory_mb, processor, time_call, time_calls
-from pcmlp.bench.plans import Plans, floor_ms, mppi_ms, pets_plan_s
-from pcmlp.bench.rounds import compile_round, paper_round, phase_seconds, prepare_stages
-from pcmlp.bench.whole import host_config, host_seconds, time_to_solved
+from pcmlp.bench import clock, parts
 from pcmlp.errors import ConfigError
 from pcmlp.models import Probabilistic
 from pcmlp.planners import CEM
 from pcmlp.runs.summary import device, versions
+from pcmlp.settings import flatten
 
 _ROUND_FLOP = 3.2e11
 # A plan takes 525,000 steps of a net, as in mbrl-lib's PETS.
@@ -57,17 +55,14 @@ class Sizes:
     length: int = 50
     seeds: tuple[int, ...] | None = None  # numbers of seeds besides 1; None: 2, 4 on a CPU, 4, 16, 64 elsewhere
     squares: tuple[int, ...] | None = None  # sizes of the matrices that measure the peak; None: by the device
-    small: Plans = (200, 30, (64, 64))  # plans of MPPI
-    large: Plans = (1_000, 30, (500, 500))
+    small: parts.Plans = (200, 30, (64, 64))  # plans of MPPI
+    large: parts.Plans = (1_000, 30, (500, 500))
     pets_search: CEM = _PETS_SEARCH
     pets_model: Probabilistic = field(default_factory=Probabilistic)
     fourier: int = 20  # features of MPPI's bonus
     repeats: int = 5  # least number of rounds
     seconds: float = 2.0  # shorter measurements are repeated for this long
     solve: bool = True  # time whole runs as well
-    host: str = ""  # a task with a simulator, to see where an iteration's time goes; empty: not asked
-    host_seeds: int = 4
-    host_settings: tuple[str, ...] = ()
 
 
 def main(out: Path | None, sizes: Sizes = Sizes()) -> int:  # noqa: B008 (frozen)
@@ -84,30 +79,26 @@ def main(out: Path | None, sizes: Sizes = Sizes()) -> int:  # noqa: B008 (frozen
 def measure(sizes: Sizes) -> dict[str, Any]:
     """Return all measured numbers."""
     load = os.getloadavg()[0]
-    hosted = host_config(sizes.host, sizes.host_seeds, sizes.host_settings) if sizes.host else None
-    solved = time_to_solved() if sizes.solve else None  # first: its process needs all of a GPU's memory
-    host = host_seconds(hosted) if hosted else None
+    solved = clock.time_to_solved() if sizes.solve else None  # first: its process needs all of a GPU's memory
     cpu = jax.default_backend() == "cpu"
     seeds = ((2, 4) if cpu else (4, 16, 64)) if sizes.seeds is None else sizes.seeds
     squares = sizes.squares or ((1024, 2048) if cpu else (4096, 8192))
 
-    algo = paper_round(sizes.net, sizes.samples, sizes.model_steps, sizes.updates, sizes.streams, sizes.length)
-    one = prepare_stages(algo, 1)
-    # Measured in turn, so that other load on a shared machine affects both.
-    peak, round_of_one = matrix_product(squares, sizes.seconds / 2), compile_round(algo, *one)
-    time_call(round_of_one)  # compiles
+    algo = parts.paper_round(sizes.net, sizes.samples, sizes.model_steps, sizes.updates, sizes.streams, sizes.length)
+    round_of_one = parts.compile_round(algo, 1)
+    clock.time_call(round_of_one)  # compiles
     rounds: dict[int, list[float]] = {1: []}
-    peaks = [peak()]
-    for _ in range(sizes.repeats):
-        rounds[1].append(time_call(round_of_one))
-        peaks.append(peak())
-    memory = peak_memory_mb()  # measured before there are more seeds
-    phases = phase_seconds(algo, *one, sizes.seconds)
-    mppi_small, mppi_large = (mppi_ms(case, sizes.fourier, sizes.seconds) for case in (sizes.small, sizes.large))
-    floor = floor_ms(sizes.large, sizes.seconds)
-    pets = pets_plan_s(sizes.pets_search, sizes.pets_model, sizes.seconds)
+    peaks = [clock.peak_flops(squares, sizes.seconds / 2)]
+    for _ in range(sizes.repeats):  # alternating, so that other load on the machine affects both
+        rounds[1].append(clock.time_call(round_of_one))
+        peaks.append(clock.peak_flops(squares, sizes.seconds / 2))
+    memory = clock.peak_memory_mb()  # measured before there are more seeds
+    phases = parts.phase_seconds(algo, sizes.seconds)
+    mppi_small, mppi_large = (parts.mppi_ms(case, sizes.fourier, sizes.seconds) for case in (sizes.small, sizes.large))
+    floor = parts.floor_ms(sizes.large, sizes.seconds)
+    pets = parts.pets_plan_s(sizes.pets_search, sizes.pets_model, sizes.seconds)
     for n in seeds:
-        rounds[n] = time_calls(compile_round(algo, *prepare_stages(algo, n)), repeats=sizes.repeats)
+        rounds[n] = clock.time_calls(parts.compile_round(algo, n), repeats=sizes.repeats)
 
     round_s, peak_flop_per_s = statistics.median(rounds[1]), statistics.median(peaks)
     return {
@@ -124,37 +115,18 @@ def measure(sizes: Sizes) -> dict[str, Any]:
         "peaks_flop_per_s": peaks,  # one before and one after each round of a single seed
         "rounds_s": {str(n): times for n, times in rounds.items()},  # all times, of which the medians are taken
         "time_to_solved_s": solved,
-        "host": host,
         "peak_memory_mb": memory,
         "load_before": load,  # load by other programs: if there is any, times are too long
         "device": device(),
-        "processor": processor(),
+        "processor": clock.processor(),
         "versions": versions(),
     }
 
 
 def show(result: dict[str, Any]) -> None:
-    """Print the numbers as a table."""
-    table = Table("what", "value", title=f"pcmlp bench on {result['device']}")
-    table.add_row("one paper round", f"{result['round_s']:.3f} s")
-    table.add_row("share of the matrix-product peak", f"{result['share_of_peak']:.1%}")
-    table.add_row("matrix-product peak (float32)", f"{result['peak_flop_per_s'] / 1e9:.0f} GFLOP/s")
-    table.add_row("imagined steps", f"{result['imagined_steps_per_s']:.0f} / s")
-    for name, seconds in result["phases"].items():
-        table.add_row(f"  of a round: {name}", f"{seconds:.3f} s")
-    for seeds, seconds in result["seeds_scaling"].items():
-        table.add_row(f"a round of {seeds} seed{'s at once' if seeds != '1' else ''}", f"{seconds:.3f} s")
-    table.add_row("MPPI control step, small", f"{result['mppi_small_ms']:.2f} ms")
-    table.add_row("MPPI control step, large", f"{result['mppi_large_ms']:.1f} ms")
-    table.add_row("  its matrix products alone", f"{result['mppi_large_floor_ms']:.1f} ms")
-    table.add_row("a plan of PETS, half-cheetah", f"{result['pets_plan_s']:.2f} s")
-    for name, seconds in (result["time_to_solved_s"] or {}).items():
-        shown = "not solved" if seconds is None else f"{seconds:.1f} s"
-        table.add_row(f"mountain-car solved, {name.replace('_', ' ')}", shown)
-    if host := result["host"]:
-        steps = f"of an iteration of {host['task']}, {host['seeds']} seeds"
-        for part in ("physics", "policy", "around", "stage"):
-            table.add_row(f"{part} {steps}", f"{host[f'{part}_s']:.2f} s")
-        table.add_row("  share of what is around physics and policy", f"{host['share_around']:.1%}")
-    table.add_row("peak memory, one seed", f"{result['peak_memory_mb']:.0f} MB")
+    """Print the numbers by their keys in the file."""
+    table = Table("key", "value", title=f"pcmlp bench on {result['device']}")
+    for key, value in flatten({**result, "versions": {}, "rounds_s": {}}).items():
+        if isinstance(value, float):
+            table.add_row(key, f"{value:.4g}")
     Console().print(table)

@@ -7,41 +7,48 @@ from typing import Annotated, Any
 
 from rich.console import Console
 from rich.table import Table
-from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
+from tyro.conf import Positional, UseAppendAction, arg
 
-from pcmlp.commands.base import INTERRUPTED, STOPPED, cell, prepare_device
+from pcmlp.commands import INTERRUPTED, STOPPED, Int, Ints, Switch, cell, prepare_device, unset
+from pcmlp.signals import finish_iterations
 
 
 @dataclass(frozen=True)
 class Train:
-    """Train an algorithm on a task, all seeds at once, into a run folder."""
+    """Train an algorithm on a task, all seeds at once, into a run folder.
+
+    For example:
+      pcmlp train mountain-car --seeds 0 1 --steps 400
+      pcmlp train gym:Pendulum-v1 --algo sac --set planner.sizes=64,64 --out runs/pendulum
+    """
 
     task: Annotated[Positional[str], arg(metavar="TASK")]
-    """One of `pcmlp list`, gym:ID, or FILE.py:NAME of your own task."""
-    algo: Annotated[str | None, arg(metavar="ALGO")] = None
-    """One of `pcmlp list`, or FILE.py:NAME of your own method; the default of the task if not given."""
-    seeds: Annotated[tuple[str, ...], arg(metavar="INT [INT ...]")] = ("0", "1", "2", "3")
+    """A task of `pcmlp list`, gym:ID, or FILE.py:NAME of your own."""
+    algo: Annotated[str | None, unset("ALGO", "the first that `pcmlp list` names for the task")] = None
+    """An algorithm of `pcmlp list`, or FILE.py:NAME of your own method."""
+    seeds: Ints = ("0", "1", "2", "3")
     """Seeds; all of them train in one program."""
-    steps: Annotated[str | None, arg(metavar="INT")] = None
-    """Env steps of each seed; the preset's if not given."""
-    out: Annotated[Path | None, arg(metavar="DIR")] = None
-    """The run folder, new or empty; runs/TASK-ALGO if not given."""
+    steps: Annotated[str | None, unset("INT", "the preset's; 2000 on small tasks, 200000 on robots")] = None
+    """Env steps of each seed."""
+    out: Annotated[Path | None, unset("DIR", "runs/TASK-ALGO")] = None
+    """The run folder, new or empty."""
     set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE [KEY=VALUE ...]")] = ()
     """Any other setting, such as bonus_scale=0 or task.horizon=10; `pcmlp list ALGO` shows the keys."""
-    reward_free: FlagCreatePairsOff[bool] = False
+    reward_free: Switch = False
     """Explore without the task's reward."""
-    resume: FlagCreatePairsOff[bool] = False
+    resume: Switch = False
     """Continue the run in --out after its last checkpoint; start it if there is none."""
-    trust_code: FlagCreatePairsOff[bool] = False
+    trust_code: Switch = False
     """With --resume: import the files of code that the run in --out uses, if any."""
-    stop_when_certified: Annotated[str | None, arg(metavar="EPS")] = None
+    stop_when_certified: Annotated[str | None, unset("EPS", "never")] = None
     """End after the first iteration in which the certificate of every seed is at most EPS."""
-    tensorboard: FlagCreatePairsOff[bool] = False
+    tensorboard: Switch = False
     """Write every number of metrics.csv for TensorBoard as well."""
 
     def run(self, command: str) -> int:
         """Train, draw the pictures and show the results of each seed."""
-        prepare_device()
+        finish_iterations()
+        prepare_device(self.task if self.algo is None else f"{self.task}, {self.algo}")
         from pcmlp.runs import train as training
         from pcmlp.runs.config import resolve
         from pcmlp.settings import parse_float
@@ -49,7 +56,6 @@ class Train:
         settings = [item for items in self.set for item in items] + ["reward_free=true"] * self.reward_free
         config = resolve(self.task, self.algo, self.seeds, self.steps, settings)
         given = self.stop_when_certified
-        threshold = None if given is None else parse_float("stop_when_certified", given)
         out = self.out or Path("runs") / re.sub("[:/]", "-", f"{self.task}-{config.algo}")
         console = Console()
         summary = training.train(
@@ -60,9 +66,9 @@ class Train:
             resume=self.resume,
             trust_code=self.trust_code,
             tensorboard=self.tensorboard,
-            stop_when_certified=threshold,
+            stop_when_certified=None if given is None else parse_float("stop_when_certified", given),
         )
-        pictures = draw_pictures(out)
+        pictures = [] if summary["status"] == "interrupted" else draw_pictures(out)
         show_summary(console, summary, out)
         seconds = {name: f"{summary[f'{name}_s']:.1f} s" for name in ("wall", "compile", "save")}
         spent = "{wall}, of which {compile} compiling, {save} saving".format(**seconds)
@@ -72,43 +78,61 @@ class Train:
 
 def draw_pictures(out: Path) -> list[Path | str]:
     """Draw the run and return the files, or why there are none: an error in a picture must not fail the run."""
+    from pcmlp.errors import first_line
+
     try:
         from pcmlp.report.figures import draw  # imported here, because matplotlib is slow to import
 
         return list(draw(out)) if (out / "metrics.csv").exists() else []
     except Exception as error:
-        from pcmlp.errors import first_line
-
         return [f"no pictures ({type(error).__name__}: {first_line(error)}); pcmlp report {out} draws them later"]
 
 
 def show_summary(console: Console, summary: dict[str, Any], out: Path) -> None:
     """Print the results of each seed."""
-    table = Table("seed", "env steps", "return", "success", "env steps to success", title=f"{summary['status']}: {out}")
+    from pcmlp.runs.callbacks import say
+    from pcmlp.runs.summary import closing_lines
+
+    columns = {"seed": "seed", "env_steps": "env steps"}
+    if summary.get("reward_free") and summary["explored_of"]:
+        columns["explored"] = f"share of {summary['explored_of']} explored"
+    else:
+        columns |= {
+            "final_return": "return",
+            "final_success": "success",
+            "env_steps_to_success": "env steps to success",
+        }
+        columns["env_steps_to_sustained_success"] = "sustained"
+    table = Table(*columns.values(), title=f"{summary['status']}: {out}")
     for seed in summary["seeds"]:
-        names = ("seed", "env_steps", "final_return", "final_success", "env_steps_to_success")
-        table.add_row(*(cell(seed[name]) for name in names))
+        table.add_row(*(cell(seed.get(name)) for name in columns))
     console.print(table)
+    for line in closing_lines(summary):
+        say(console, line)
 
 
 @dataclass(frozen=True)
 class Eval:
-    """Evaluate the deployed policies of a run, or those of a plan under its reward."""
+    """Evaluate the deployed policies of a run, or those of a plan under its reward.
+
+    For example:
+      pcmlp eval runs/mountain-car-pcmlp --episodes 20 --video
+    """
 
     path: Annotated[Positional[Path], arg(metavar="RUN_OR_PLAN")]
-    """The folder."""
-    episodes: Annotated[str, arg(metavar="INT")] = "20"
+    """The folder of a run or a plan, such as runs/mountain-car-pcmlp."""
+    episodes: Int = "20"
     """Episodes of each seed."""
-    trust_code: FlagCreatePairsOff[bool] = False
+    trust_code: Switch = False
     """Import the files of code that the run or plan uses, if any."""
-    seed: Annotated[str | None, arg(metavar="INT")] = None
-    """The seed of the episodes; if not given, they are those of the run's own evaluations."""
-    video: FlagCreatePairsOff[bool] = False
+    seed: Annotated[str | None, unset("INT", "the episodes of the run's own evaluations")] = None
+    """The seed of the episodes."""
+    video: Switch = False
     """Film an episode of the first seed as well: video.mp4."""
 
     def run(self, command: str) -> int:
         """Evaluate, and film if asked."""
-        prepare_device()
+        prepare_device(f"evaluating {self.path}")
         from pcmlp.report.films import Episode, check_filmed, write_video
         from pcmlp.runs.evaluate import evaluate_run, film_episode
         from pcmlp.runs.policy import load_run
@@ -136,41 +160,46 @@ class Eval:
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan for a new reward in the model that a run has learned, without new samples."""
+    """Plan for a new reward in the model that a run has learned, without new samples.
+
+    For example:
+      pcmlp plan runs/point-umaze-pcmlp --reward rewards.py:corner
+      pcmlp plan runs/point-umaze-pcmlp --reward rewards.py:corner --search
+    """
 
     path: Annotated[Positional[Path], arg(metavar="RUN")]
-    """The run folder."""
-    reward: Annotated[str | None, arg(metavar="FILE.py:NAME")] = None
-    """A function of (state, action, next_state) in jax.numpy; the task's own reward if not given."""
-    terminal: Annotated[str | None, arg(metavar="FILE.py:NAME")] = None
-    """A function of the same kind, true where an episode ends; the task's own end if not given."""
-    success: Annotated[str | None, arg(metavar="FILE.py:NAME")] = None
+    """The run folder, such as runs/mountain-car-pcmlp."""
+    reward: Annotated[str | None, unset("FILE.py:NAME", "the task's own reward")] = None
+    """A function of (state, action, next_state) in jax.numpy."""
+    terminal: Annotated[str | None, unset("FILE.py:NAME", "the task's own end")] = None
+    """A function of the same kind, true where an episode ends."""
+    success: Annotated[str | None, unset("FILE.py:NAME", "by the return")] = None
     """A function of the same kind: `eval` counts an episode as a success if it is true at some step."""
-    success_return: Annotated[str | None, arg(metavar="FLOAT")] = None
+    success_return: Annotated[str | None, unset("FLOAT", "the task's, if --reward is not given")] = None
     """Or: `eval` counts an episode as a success if its return is at least this."""
-    seeds: Annotated[tuple[str, ...], arg(metavar="INT [INT ...]")] = ()
-    """Some of the run's seeds; all of them if not given."""
-    attempts: Annotated[str | None, arg(metavar="INT")] = None
+    seeds: Annotated[tuple[str, ...], unset("INT [INT ...]", "all of them")] = ()
+    """The seeds of the run to plan for."""
+    attempts: Annotated[str | None, unset("INT", "3")] = None
     """New policies to plan from; the one with the highest imagined return is kept."""
-    rounds: Annotated[str | None, arg(metavar="INT")] = None
+    rounds: Annotated[str | None, unset("INT", "5 with TRPO; with SAC, enough for 20,000 steps")] = None
     """Calls of the planner for each attempt."""
-    search: FlagCreatePairsOff[bool] = False
+    search: Switch = False
     """Plan at every step instead, among actions of the exploring policy; for rewards that are paid on the way."""
-    num_plans: Annotated[str | None, arg(metavar="INT")] = None
+    num_plans: Annotated[str | None, unset("INT", "200")] = None
     """Imagined episodes that a search chooses from."""
-    plan_length: Annotated[str | None, arg(metavar="INT")] = None
+    plan_length: Annotated[str | None, unset("INT", "15")] = None
     """Steps of each of these episodes."""
-    out: Annotated[Path | None, arg(metavar="DIR")] = None
-    """The folder for the policies, new or empty; RUN-plan-NAME or RUN-search-NAME if not given."""
-    trust_code: FlagCreatePairsOff[bool] = False
+    out: Annotated[Path | None, unset("DIR", "RUN-plan-NAME or RUN-search-NAME")] = None
+    """The folder for the policies, new or empty."""
+    trust_code: Switch = False
     """Import the files of code that the run itself uses, if any."""
 
     def run(self, command: str) -> int:
         """Plan, and show the imagined returns."""
-        prepare_device()
+        prepare_device(f"planning with {self.path}")
         from pcmlp.runs import plan as planning
-        from pcmlp.runs.aim import Aim
         from pcmlp.runs.callbacks import say
+        from pcmlp.runs.policy import Aim
         from pcmlp.settings import parse_float, parse_int
 
         given = self.success_return
@@ -185,7 +214,7 @@ class Plan:
         paid = aim.reward or f"the reward of {learned.config.task_name}"
         known = f"in the model of {self.path} after {learned.env_steps:,.0f} env steps, without new ones"
         say(console, f"planning for {paid} {known}")
-        record = planning.plan_run(learned, aim, out, how, command=command)
+        record = planning.plan_run(learned, aim, out, how, command, console)
         attempts = [] if self.search else ["of each attempt"]
         table = Table("seed", "imagined return", *attempts, title=f"planned: {out}")
         for seed in record["seeds"]:
@@ -204,18 +233,22 @@ class Plan:
 
 @dataclass(frozen=True)
 class Export:
-    """Write the episodes of a run as a Minari dataset."""
+    """Write the episodes of a run as a Minari dataset.
+
+    For example:
+      pcmlp export runs/mountain-car-pcmlp --minari pcmlp/mountain-car-v0
+    """
 
     path: Annotated[Positional[Path], arg(metavar="RUN")]
-    """The run folder."""
+    """The run folder, such as runs/mountain-car-pcmlp."""
     minari: Annotated[str, arg(metavar="NAME")]
     """The name of the dataset, such as pcmlp/mountain-car-v0; it goes to Minari's folder (MINARI_DATASETS_PATH)."""
-    trust_code: FlagCreatePairsOff[bool] = False
+    trust_code: Switch = False
     """Import the files of code that the run uses, if any."""
 
     def run(self, command: str) -> int:
         """Export the episodes."""
-        prepare_device()
+        prepare_device(f"exporting {self.path}")
         from pcmlp.runs.export import export
 
         dataset = export(self.path, self.minari, trust_code=self.trust_code)

@@ -4,7 +4,6 @@ Only the flag on the hill is rewarded, and a car that does not explore never fin
 """
 
 import argparse
-import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -13,33 +12,31 @@ from rich.console import Console
 from rich.table import Table
 
 from pcmlp.errors import ConfigError
-from pcmlp.report.curves import plot_comparison
+from pcmlp.experiments.job import NO_BONUS, Job
+from pcmlp.report.curves import plot_curves
 from pcmlp.report.figures import draw
 from pcmlp.report.page import report
 from pcmlp.report.reading import Run, load
 from pcmlp.report.words import final_return, headline, median_steps
 from pcmlp.runs.cache import prepare
-from pcmlp.runs.config import resolve
 from pcmlp.runs.train import train
 
-TASK, ALGO = "mountain-car", "pcmlp"
-SEEDS = (0, 1)
+TASK = "mountain-car"
 STEPS = 400
 WITH, WITHOUT = "with-bonus", "without-bonus"
-RUNS = {WITH: (), WITHOUT: ("bonus_scale=0",)}  # folder -> settings
+RUNS = {WITH: (), WITHOUT: (NO_BONUS,)}  # folder -> settings
 
 
 def run_all(out: Path, steps: int, console: Console) -> dict[str, Run]:
     """Make both runs, replacing those of an earlier demo, and return them by folder."""
     runs = {}
     for name, settings in RUNS.items():
-        config = resolve(TASK, ALGO, SEEDS, steps, settings)
+        job = Job("demo", TASK, name, "pcmlp", steps, settings, (0, 1))
+        config = job.config()
         if (out / name / "config.json").exists():
             shutil.rmtree(out / name)
-        command = ["pcmlp", "train", TASK, "--algo", ALGO, "--seeds", *map(str, SEEDS), "--steps", str(steps)]
-        again = shlex.join([*command, *(("--set", *settings) if settings else ())])
-        console.print(f"\n{name}: {again}", highlight=False, soft_wrap=True)
-        if train(config, out / name, command=again, console=console)["status"] != "finished":
+        console.print(f"\n{name}: {job.command}", highlight=False, soft_wrap=True)
+        if train(config, out / name, command=job.command, console=console)["status"] != "finished":
             raise KeyboardInterrupt
         draw(out / name)
         runs[name] = load(out / name)
@@ -80,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(str(error))
     except KeyboardInterrupt:
         return 130
-    plot_comparison(runs).savefig(given.out / "curves.png")
+    plot_curves(runs).savefig(given.out / "curves.png")
     console.print(make_table(runs))
     said = f"{headline(runs)} {verdict({name: run.num_solved for name, run in runs.items()})}"
     where = given.out / page.name  # the path as it was given

@@ -1,23 +1,27 @@
-"""An experiment: a figure or table of the paper, the runs it needs, and the tables that are made of them.
+"""An experiment: a figure or table of the paper, the runs it needs, and the tables that are made of them."""
 
-`pcmlp paper NAME` conducts one. Finished runs are kept and not repeated; a table has a row for every finished
-run.
-"""
-
-import os
-import shutil
+import csv
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from pcmlp.algorithms.deep import Deep
 from pcmlp.errors import ConfigError
-from pcmlp.experiments.job import Job, check_result, check_run, is_finished, run_local
-from pcmlp.experiments.scales import FULL, Scale
-from pcmlp.experiments.tables import Row, Rows, write_table
-from pcmlp.runs.cache import compiling_anew
-from pcmlp.runs.durable import write_json
-from pcmlp.runs.folder import read_summary, read_table
+from pcmlp.experiments.job import Job, Scale, is_finished
+from pcmlp.published import PAPER, best_published, dense_table
+from pcmlp.report.reading import load
+from pcmlp.runs.durable import room_for, write_text
+from pcmlp.runs.folder import read_metrics, read_summary
+
+Row = dict[str, Any]
+Rows = list[Row]
+Column = Callable[[Job, dict[str, Any]], Row]  # job, summary -> cells of a row
+Tables = Iterator[tuple[str, Rows]]  # name of the file without .csv, and its rows
+PAPER_MINUTES = {"pcmlp": 148.7, "pets-gt": 132.8, "mbpo": 153.5}  # minutes of a whole run, appendix C.2
 
 
 @dataclass(frozen=True)
@@ -47,9 +51,6 @@ class Done:
         return {job.label: job for job in self.jobs if job.task == task}
 
 
-Tables = Iterator[tuple[str, Rows]]  # name of the file without .csv, and its rows
-
-
 @dataclass(frozen=True)
 class Experiment:
     """An experiment: its description, its runs and its tables."""
@@ -70,83 +71,142 @@ class Experiment:
         return scaled if seeds is None else [replace(job, seeds=tuple(seeds)) for job in scaled]
 
 
-def per_run(row: Callable[[Job, dict[str, Any]], Row], name: str) -> Callable[[Done], Tables]:
-    """Return the function that makes one table with a row for each run from its summary."""
+def per_run(name: str, *columns: Column) -> Callable[[Done], Tables]:
+    """Return a function that makes one table; each column function adds cells to the row of a run."""
 
     def tables(done: Done) -> Tables:
-        yield name, [row(job, done.summary(job)) for job in done.jobs]
+        summaries = [(job, done.summary(job)) for job in done.jobs]
+        yield name, [{key: x for part in columns for key, x in part(*made).items()} for made in summaries]
 
     return tables
 
 
-def check(jobs: Sequence[Job], runs: Path, results: Path) -> None:
-    """Raise if a folder of a job belongs to another run or cannot be written, before anything is run."""
-    for job in jobs:
-        config = job.config()
-        check_result(config, results / job.where)
-        if not is_finished(config, results / job.where):
-            check_run(config, runs / job.where)
-    for flag, folder in (("runs", runs), ("results", results)):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"--{flag} {folder}: cannot be made ({error.strerror}); give another folder") from error
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise ConfigError(f"--{flag} {folder}: cannot be written; give another folder")
-
-
-def conduct(
-    experiment: Experiment,
-    jobs: Sequence[Job],
-    scale: Scale,
-    runs: Path,
-    results: Path,
-    *,
-    order: int = 0,
-    whole: bool = True,
-) -> None:
-    """Run the jobs that are not finished, in this process; then write the tables of all finished jobs. Tables that need
-    no run are made for the `whole` experiment only. `order` is the place of the experiment on the page."""
-    if experiment.alone:
-        for job in jobs:
-            _time(job, runs, results)
-    else:
-        run_local(jobs, runs, results)
-    folder = results / experiment.name
-    describe(experiment, scale, folder, order)
-    for name, measure in experiment.measured.items():
-        if whole and not is_kept(folder / f"{name}.csv"):
-            write_table(folder / f"{name}.csv", measure(scale))
-    candidates = {job.where: job for job in [*map(scale.apply, experiment.jobs()), *jobs]}  # new jobs override
-    finished = [job for job in candidates.values() if is_finished(job.config(), results / job.where)]
-    for name, rows in experiment.tables(Done(tuple(finished), scale, runs, results)):
-        if rows:
-            write_table(folder / f"{name}.csv", rows)
-
-
-def _time(job: Job, runs: Path, results: Path) -> None:
-    """Run a job from the beginning and compile everything again, so that its times can be compared."""
-    if not is_finished(job.config(), results / job.where) and not is_finished(job.config(), runs / job.where):
-        shutil.rmtree(runs / job.where, ignore_errors=True)
-    with compiling_anew():
-        run_local([job], runs, results)
-
-
-def describe(experiment: Experiment, scale: Scale, folder: Path, order: int = 0) -> None:
-    """Write `experiment.json`, from which the page reads the description of an experiment."""
-    record = {
-        "title": experiment.title,
-        "place": experiment.place,
-        "shows": experiment.shows,
-        "command": f"pcmlp paper {experiment.name}" + ("" if scale is FULL else f" --scale {scale.name}"),
-        "scale": scale.name,
-        "order": order,
-        "runs": [job.where.as_posix() for job in experiment.jobs()],
+def solved_columns(job: Job, summary: dict[str, Any]) -> Row:
+    """Return the columns of a run that has a goal: how many seeds reached it, when, and their final results. A seed
+    that never reached it counts as slower than any other, so there is no median if half of the seeds did not."""
+    seeds = summary["seeds"]
+    needed = steps_to_success(summary)
+    median, most = np.median(needed), needed.max()
+    return {
+        "task": job.task,
+        "run": job.label,
+        "env_steps": seeds[0]["env_steps"],
+        "solved": f"{np.isfinite(needed).sum()} of {len(seeds)}",
+        "median_steps": int(median) if np.isfinite(median) else "",
+        "most_steps": int(most) if np.isfinite(most) else "",
+        "final_return": round(float(np.mean([s["final_return"] for s in seeds])), 2),
+        "worst_return": round(min(s["final_return"] for s in seeds), 2),
+        "final_success": round(float(np.mean([s["final_success"] for s in seeds])), 3),
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "experiment.json", record)
 
 
-def is_kept(table: Path) -> bool:
-    """Return whether a table exists; raise if it is damaged."""
-    return table.exists() and bool(read_table(table))
+def steps_to_success(summary: dict[str, Any]) -> np.ndarray:
+    """Return the steps that each seed needed; infinite for a seed that never succeeded."""
+    steps = [seed["env_steps_to_success"] for seed in summary["seeds"]]
+    return np.array([np.inf if needed is None else needed for needed in steps])
+
+
+def return_columns(job: Job, summary: dict[str, Any]) -> Row:
+    """Return the columns of a run in which every step is rewarded: the final results of its seeds."""
+    returns = [seed["final_return"] for seed in summary["seeds"]]
+    return {
+        "task": job.task,
+        "run": job.label,
+        "env_steps": summary["seeds"][0]["env_steps"],
+        "final_return": round(float(np.mean(returns)), 1),
+        "std": round(float(np.std(returns)), 1),
+        "worst_return": round(min(returns), 1),
+        "best_return": round(max(returns), 1),
+    }
+
+
+def machine_columns(job: Job, summary: dict[str, Any]) -> Row:
+    """Return the columns about the machine of a run."""
+    return {"wall_s": round(summary["wall_s"]), "device": summary["device"]}
+
+
+def published_columns(job: Job, summary: dict[str, Any]) -> Row:
+    """Return the published returns for the task of a run."""
+    known = dense_table().get(job.task)
+    return {
+        "paper": known[PAPER].mean if known else "",
+        "best_of_benchmark": best_published(job.task)[1].mean if known else "",
+    }
+
+
+def bonus_columns(job: Job, summary: dict[str, Any]) -> Row:
+    """Return the bonus that a run had, and its success."""
+    algorithm, success = job.config().algorithm, [seed["final_success"] for seed in summary["seeds"]]
+    assert isinstance(algorithm, Deep)
+    return {
+        "bonus_scale": algorithm.bonus_scale,
+        "covariance": "on" if algorithm.covariance else "off",
+        "final_success": "" if None in success else round(float(np.mean(success)), 3),
+    }
+
+
+def planner_column(job: Job, summary: dict[str, Any]) -> Row:
+    """Return the planner of a run."""
+    return {"planner": job.config().part_names()["planner"]}
+
+
+def vanishing_tables(done: Done) -> Tables:
+    """Yield `bonus`, with a row for each iteration, and `vanishing`, which says how far the bonus fell."""
+    iterations: list[Row] = []
+    falls: list[Row] = []
+    for job in done.jobs:
+        curve, run = load(done.result(job)).curve("bonus_mean"), {"task": job.task, "run": job.label}
+        for iteration, steps, values in zip(curve.iteration, curve.env_steps, curve.values, strict=True):
+            bonus = {f"bonus_{name}": float(f"{of(values):.6g}") for name, of in (("mean", np.mean), ("std", np.std))}
+            iterations.append({**run, "iteration": int(iteration), "env_steps": int(steps), **bonus})
+        if curve:
+            ends = {"peak": float(f"{curve.mean.max():.4g}"), "last": float(f"{curve.mean[-1]:.4g}")}
+            falls.append({**run, "iterations": len(curve.mean), **ends, "fall": round(curve.fold_below_peak(), 2)})
+    yield "bonus", iterations
+    yield "vanishing", falls
+
+
+def timed_tables(done: Done) -> Tables:
+    """Yield the table of seconds; raise if they were measured on several machines."""
+    summaries = {job: done.summary(job) for job in done.jobs}
+    if len(machines := sorted({summary["device"] for summary in summaries.values()})) > 1:
+        folder = done.results / "wall_clock"
+        raise ConfigError(f"{folder}: timed on several machines ({', '.join(machines)}); remove it to time all on one")
+    rows = []
+    for job, summary in summaries.items():
+        metrics, before = read_metrics(done.result(job)), -1 - len(job.seeds)  # a row for each seed
+        steps, wall = (metrics[name][-1] - metrics[name][before] for name in ("env_steps", "wall_s"))
+        rows.append(
+            {
+                "algorithm": job.label,
+                "s_per_1000_steps": round(1_000 * wall / steps, 2),
+                "steps_timed": int(steps),
+                "compile_s": round(summary["compile_s"], 1),
+                "paper_min_of_a_whole_run": PAPER_MINUTES.get(job.algo, ""),
+                "device": summary["device"],
+                "versions": " ".join(f"{name} {version}" for name, version in summary["versions"].items()),
+            }
+        )
+    yield "wall_clock", sorted(rows, key=lambda row: row["s_per_1000_steps"])
+
+
+def slope(rows: Sequence[Row], x: str, y: str) -> float | str:
+    """Return the slope of ln y against ln x over the rows; empty for fewer than two rows or numbers that are not
+    finite."""
+    with np.errstate(divide="ignore"):  # an error may be 0
+        logs = np.log([[float(row[x]), float(row[y])] for row in rows])
+    return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0]) if len(rows) > 1 and np.isfinite(logs).all() else ""
+
+
+def write_table(path: Path, rows: Rows) -> None:
+    """Write a table as CSV and print it."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with room_for(path.name, path.parent, len(text.getvalue())):
+        write_text(path, text.getvalue())
+    print(f"\n{path}")
+    for row in rows:
+        print("  " + "  ".join(f"{key} {value}" for key, value in row.items()), flush=True)

@@ -19,20 +19,17 @@ from jaxtyping import Array, Bool, Float
 
 from pcmlp.algorithms.deep import Deep
 from pcmlp.algorithms.replan import Ahead, Search
-from pcmlp.experiments.experiment import Done, Experiment, Tables
-from pcmlp.experiments.job import PAPER_SEEDS, SEEDS, Job
-from pcmlp.experiments.scales import Scale
-from pcmlp.experiments.tables import Row, Rows, write_table
+from pcmlp.experiments.experiment import Done, Experiment, Row, Rows, Tables, write_table
+from pcmlp.experiments.job import NO_BONUS, NO_COVER, PAPER_SEEDS, SEEDS, Job, Scale
 from pcmlp.maps import Map
-from pcmlp.runs.aim import Functions
-from pcmlp.runs.coverage import COLUMN, read_coverage
-from pcmlp.runs.evaluate import Indicator, measure
+from pcmlp.runs.evaluate import COLUMN, Indicator, measure, read_coverage
 from pcmlp.runs.folder import read_metrics, read_table
 from pcmlp.runs.plan import LearnedRun, load_learned, plan
-from pcmlp.runs.policy import SavedRun
+from pcmlp.runs.policy import Functions, SavedRun
 from pcmlp.types import Problem
 
-NAME = "held_out"
+State = Float[Array, " s"]
+Action = Float[Array, " a"]
 
 
 class Places(NamedTuple):
@@ -79,18 +76,18 @@ def jobs() -> list[Job]:
     def job(task: str, label: str, *settings: str, algo: str = "pcmlp") -> Job:
         # An ant's return is for moving, which is of no interest here: two episodes are enough.
         few, seeds = (("eval_episodes=2",), PAPER_SEEDS) if task == "ant-umaze" else ((), SEEDS)
-        return Job(NAME, task, label, algo, _STEPS[task], ("reward_free=true", *few, *settings), seeds)
+        return Job("held_out", task, label, algo, _STEPS[task], ("reward_free=true", *few, *settings), seeds)
 
     return [
         job("point-umaze", "pcmlp"),
-        job("point-umaze", "covariance-off", "covariance=off"),
-        job("point-umaze", "no-bonus", "bonus_scale=0"),
+        job("point-umaze", "covariance-off", NO_COVER),
+        job("point-umaze", "no-bonus", NO_BONUS),
         job("point-umaze", "random", algo="random"),
         job("mountain-car", "pcmlp"),
         job("acrobot", "pcmlp"),
         job("ant-umaze", "pcmlp"),
         job("ant-umaze", "on-the-map", "features.dims=0,1"),  # phi sees where the ant is and nothing of its body
-        job("ant-umaze", "no-bonus", "bonus_scale=0"),
+        job("ant-umaze", "no-bonus", NO_BONUS),
         job("ant-umaze", "random", algo="random"),
     ]
 
@@ -102,9 +99,7 @@ class There(eqx.Module):
     place: Float[Array, "2"]
     radius: Float[Array, ""]
 
-    def __call__(
-        self, state: Float[Array, " s"], action: Float[Array, " a"], next_state: Float[Array, " s"]
-    ) -> Bool[Array, ""]:
+    def __call__(self, state: State, action: Action, next_state: State) -> Bool[Array, ""]:
         """Return whether it holds for one step."""
         return jnp.sum((next_state[:2] - self.place) ** 2) <= self.radius**2
 
@@ -117,9 +112,7 @@ class Nearer(eqx.Module):
     ways: Float[Array, "rows columns"]
     longest: float  # the longest real step
 
-    def __call__(
-        self, state: Float[Array, " s"], action: Float[Array, " a"], next_state: Float[Array, " s"]
-    ) -> Float[Array, ""]:
+    def __call__(self, state: State, action: Action, next_state: State) -> Float[Array, ""]:
         """Return the reward of one step."""
         row, column, inside = self.ground.squares(jnp.stack([state[:2], next_state[:2]]))
         before, after = self.ways[row, column]
@@ -135,9 +128,7 @@ class Stopped(eqx.Module):
     there: There
     ground: Map
 
-    def __call__(
-        self, state: Float[Array, " s"], action: Float[Array, " a"], next_state: Float[Array, " s"]
-    ) -> Bool[Array, ""]:
+    def __call__(self, state: State, action: Action, next_state: State) -> Bool[Array, ""]:
         """Return whether it holds for one step."""
         (row,), (column,), (inside,) = self.ground.squares(next_state[None, :2])
         return self.there(state, action, next_state) | ~(inside & self.ground.free[row, column])
@@ -203,7 +194,7 @@ def read_trial(row: Row) -> Trial:
 
 def tables(done: Done) -> Tables:
     """Yield the table of coverage and places."""
-    yield NAME, [make_row(job, done.result(job), places_of(job, done)) for job in done.jobs]
+    yield "held_out", [make_row(job, done.result(job), places_of(job, done)) for job in done.jobs]
 
 
 def places_of(job: Job, done: Done) -> Rows:
@@ -253,7 +244,7 @@ def shares(places: Sequence[Row]) -> list[float]:
 
 
 HELD_OUT = Experiment(
-    name=NAME,
+    name="held_out",
     title="No reward: exploring first, planning later",
     place="section 7.3, figures 1 and 3",
     shows="tasks explored without a reward, then goals that were never paid",

@@ -1,37 +1,41 @@
 """`pcmlp paper`: conduct experiments, from their runs to the page.
 
 `EXPERIMENTS` has every figure and table of the paper in order, then the theorems in practice, then questions that the
-paper leaves open.
+paper leaves open. Finished runs are kept and not repeated; a table has a row for every finished run.
 """
 
+import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from pcmlp.errors import ConfigError
-from pcmlp.experiments import beyond, certificate, held_out, knr, low_rank, section7, wall_clock
-from pcmlp.experiments.experiment import Experiment, check, conduct
-from pcmlp.experiments.job import Engine, Job, run_local
-from pcmlp.experiments.scales import SCALES
+from pcmlp.experiments import catalogue, held_out, lemmas, theorems
+from pcmlp.experiments.experiment import Done, Experiment, write_table
+from pcmlp.experiments.job import FULL, SCALES, Engine, Job, Scale, check_result, check_run, is_finished, run_local
 from pcmlp.parts import find_known
 from pcmlp.report.page import report
 from pcmlp.report.reading import read_runs
+from pcmlp.runs.cache import compiling_anew
+from pcmlp.runs.durable import write_json
+from pcmlp.runs.folder import read_table
 
 EXPERIMENTS: dict[str, Experiment] = {
     made.name: made
     for made in (
-        section7.SPARSE,
-        section7.DENSE,
+        catalogue.SPARSE,
+        catalogue.DENSE,
         held_out.HELD_OUT,
-        section7.ABLATION,
-        section7.VANISHING,
-        section7.PLANNERS,
-        wall_clock.WALL_CLOCK,
-        beyond.COMBINATION_LOCK,
-        low_rank.LOW_RANK,
-        knr.KNR_TASKS,
-        certificate.CERTIFICATE,
-        beyond.CONTROLS,
-        beyond.OWN_TASKS,
+        catalogue.ABLATION,
+        catalogue.VANISHING,
+        catalogue.PLANNERS,
+        catalogue.WALL_CLOCK,
+        theorems.COMBINATION_LOCK,
+        lemmas.LOW_RANK,
+        lemmas.KNR_TASKS,
+        theorems.CERTIFICATE,
+        catalogue.CONTROLS,
+        catalogue.OWN_TASKS,
     )
 }
 ALL = "all"
@@ -85,11 +89,25 @@ def find_engine(name: str, address: str | None) -> Engine:
         if address is not None:
             raise ConfigError(f"--address {address}: only for Ray; give --engine ray as well, or leave it out")
         return run_local
-    try:
-        from pcmlp.experiments import ray_engine
-    except ImportError as error:
-        raise ConfigError("--engine ray: Ray is not installed; pip install 'pcmlp[ray]'") from error
+    from pcmlp.experiments import ray_engine
+
     return ray_engine.connect(address)
+
+
+def check(jobs: Sequence[Job], runs: Path, results: Path) -> None:
+    """Raise if a folder of a job belongs to another run or cannot be written, before anything is run."""
+    for job in jobs:
+        config = job.config()
+        check_result(config, results / job.where)
+        if not is_finished(config, results / job.where):
+            check_run(config, runs / job.where)
+    for flag, folder in (("runs", runs), ("results", results)):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--{flag} {folder}: cannot be made ({error.strerror}); give another folder") from error
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise ConfigError(f"--{flag} {folder}: cannot be written; give another folder")
 
 
 def print_share(name: str, every: Sequence[Job], asked: Sequence[Job], only: bool) -> None:
@@ -97,3 +115,56 @@ def print_share(name: str, every: Sequence[Job], asked: Sequence[Job], only: boo
     left = [] if only else sorted({job.name for job in every} - {job.name for job in asked})
     without = f"; this scale leaves out {', '.join(left)}" if left else ""
     print(f"{name}: {len(asked)} of {len(every)} runs{without}", flush=True)
+
+
+def conduct(
+    experiment: Experiment,
+    jobs: Sequence[Job],
+    scale: Scale,
+    runs: Path,
+    results: Path,
+    *,
+    order: int = 0,
+    whole: bool = True,
+) -> None:
+    """Run the jobs that are not finished, in this process; then write the tables of all finished jobs. Tables that need
+    no run are made for the `whole` experiment only. `order` is the place of the experiment on the page."""
+    if experiment.alone:
+        for job in jobs:
+            _time(job, runs, results)
+    else:
+        run_local(jobs, runs, results)
+    folder = results / experiment.name
+    describe(experiment, scale, folder, order)
+    for name, measure in experiment.measured.items():
+        table = folder / f"{name}.csv"
+        if whole and not (table.exists() and read_table(table)):  # reading raises if it is damaged
+            write_table(table, measure(scale))
+    candidates = {job.where: job for job in [*map(scale.apply, experiment.jobs()), *jobs]}  # new jobs override
+    finished = [job for job in candidates.values() if is_finished(job.config(), results / job.where)]
+    for name, rows in experiment.tables(Done(tuple(finished), scale, runs, results)):
+        if rows:
+            write_table(folder / f"{name}.csv", rows)
+
+
+def _time(job: Job, runs: Path, results: Path) -> None:
+    """Run a job from the beginning and compile everything again, so that its times can be compared."""
+    if not is_finished(job.config(), results / job.where) and not is_finished(job.config(), runs / job.where):
+        shutil.rmtree(runs / job.where, ignore_errors=True)
+    with compiling_anew():
+        run_local([job], runs, results)
+
+
+def describe(experiment: Experiment, scale: Scale, folder: Path, order: int = 0) -> None:
+    """Write `experiment.json`, from which the page reads the description of an experiment."""
+    record = {
+        "title": experiment.title,
+        "place": experiment.place,
+        "shows": experiment.shows,
+        "command": f"pcmlp paper {experiment.name}" + ("" if scale is FULL else f" --scale {scale.name}"),
+        "scale": scale.name,
+        "order": order,
+        "runs": [job.where.as_posix() for job in experiment.jobs()],
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "experiment.json", record)

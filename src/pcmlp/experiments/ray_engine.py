@@ -16,6 +16,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,9 @@ from pcmlp.errors import ConfigError, RunStopped
 from pcmlp.experiments.job import Engine, Job, is_finished
 from pcmlp.experiments.ray_task import Board, Outcome, explain_not_shared, inspect_node, work
 from pcmlp.runs.callbacks import say
-from pcmlp.runs.lock import InUse
+from pcmlp.runs.folder import InUse
 from pcmlp.runs.summary import versions
-from pcmlp.runs.train import stop_when_asked
+from pcmlp.signals import stop_when_asked
 
 _CORES = 2  # cores of a task without a GPU: compiling uses one, the rest of a run more
 _RETRIES = 5  # restarts of a task whose node or process died, or whose run is locked by another process
@@ -239,7 +240,7 @@ class Sweep:
         task = self.ray.remote(max_calls=1, **retried, **self.resources)(work)
         waiting = {task.remote(i, asdict(job), *arguments, board): i for i, job in enumerate(self.jobs)}
         say(self.console, f"{len(waiting)} runs on {nodes} node{'s' if nodes > 1 else ''} of a Ray cluster")
-        with stop_when_asked(self.console) as asked:
+        with stop_when_asked(partial(say, self.console)) as asked:
             try:
                 self.wait(board, waiting, asked)
             except KeyboardInterrupt:  # Ctrl-C was pressed twice

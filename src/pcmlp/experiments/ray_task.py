@@ -83,7 +83,7 @@ def work(
     from pcmlp.errors import ConfigError, RunStopped
     from pcmlp.experiments.job import Job, run_job
     from pcmlp.runs.cache import prepare
-    from pcmlp.runs.lock import InUse, once_free
+    from pcmlp.runs.folder import InUse, once_free
 
     place = f"{platform.node()} ({ray.get_runtime_context().get_node_id()[:6]})"
     board.begin.remote(number, place)

@@ -2,8 +2,7 @@
 
 from pcmlp.features.checks import check_draw, check_norm, feature_dim
 from pcmlp.features.fourier import Fourier, FourierFeatures
-from pcmlp.features.given import NoFeatures, TaskFeatures
-from pcmlp.features.one_hot import OneHot, OneHotFeatures, TableFeatures
+from pcmlp.features.given import NoFeatures, OneHot, OneHotFeatures, TableFeatures, TaskFeatures
 from pcmlp.features.polynomial import Polynomial, PolynomialFeatures
 from pcmlp.features.random_network import NetworkFeatures, RandomNetwork
 from pcmlp.features.subset import SubsetFeatures
@@ -17,22 +16,3 @@ FEATURES: dict[str, type[FeatureMap]] = {
     "task": TaskFeatures,
     "none": NoFeatures,
 }
-
-__all__ = [
-    "FEATURES",
-    "Fourier",
-    "FourierFeatures",
-    "NetworkFeatures",
-    "NoFeatures",
-    "OneHot",
-    "OneHotFeatures",
-    "Polynomial",
-    "PolynomialFeatures",
-    "RandomNetwork",
-    "SubsetFeatures",
-    "TableFeatures",
-    "TaskFeatures",
-    "check_draw",
-    "check_norm",
-    "feature_dim",
-]

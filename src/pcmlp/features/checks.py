@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from pcmlp.errors import ConfigError
-from pcmlp.features.one_hot import OneHotFeatures, TableFeatures
+from pcmlp.features.given import OneHotFeatures, TableFeatures
 from pcmlp.replay import Transitions
 from pcmlp.settings import SettingError
 from pcmlp.spaces import Box, Finite, Space
@@ -24,9 +24,12 @@ _CORNERS = 12  # boxes of more dimensions have too many corners to list
 
 def check_draw(feature_map: FeatureMap, mdp: MDP) -> None:
     """Raise unless the features can be drawn for the MDP; the check compiles nothing."""
-    example = Transitions.example(mdp.states, mdp.actions)
+
+    def draw() -> Features:
+        return feature_map.draw(jr.key(0), mdp, Transitions.example(mdp.states, mdp.actions))
+
     try:
-        eqx.filter_eval_shape(feature_map.draw, jr.key(0), mdp, example)
+        eqx.filter_eval_shape(draw)
     except SettingError as error:
         raise error.under("features.") from None
 

@@ -29,7 +29,6 @@ class FourierFeatures(eqx.Module):
     units: Float[Array, " n"]
 
     def __call__(self, state: Float[Array, " s"], action: Float[Array, " a"]) -> Float[Array, " d"]:
-        """Return phi of one pair."""
         x = jnp.concatenate([state, action]) / self.units
         half = self.frequencies.shape[0]
         angle = jnp.matmul(jnp.concatenate([self.frequencies, self.frequencies]), x, precision="highest")

@@ -41,7 +41,6 @@ class PolynomialFeatures(eqx.Module):
         return PolynomialFeatures(bound, powers, 1.0 / math.sqrt(len(powers)) if scale is None else scale)
 
     def __call__(self, state: Float[Array, " s"], action: Float[Array, " a"]) -> Float[Array, " d"]:
-        """Return phi of one pair."""
         x = jnp.concatenate([state, action]) / self.units
         degree = max(max(p) for p in self.powers)
         ladder = jnp.stack([x**k for k in range(degree + 1)])  # [degree + 1, n]

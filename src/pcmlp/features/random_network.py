@@ -45,7 +45,6 @@ class NetworkFeatures(eqx.Module):
     scale: Float[Array, ""]
 
     def __call__(self, state: Float[Array, " s"], action: Float[Array, " a"]) -> Float[Array, " d"]:
-        """Return phi of one pair."""
         x = self.normaliser(jnp.concatenate([state, action]))
         return self.scale * self.net.hidden(x, precision="highest")
 

@@ -26,7 +26,6 @@ class SubsetFeatures(eqx.Module):
     dims: tuple[int, ...] = eqx.field(static=True)
 
     def __call__(self, state: Float[Array, " s"], action: Float[Array, " a"]) -> Float[Array, " d"]:
-        """Return phi of one pair."""
         return self.features(state[jnp.array(self.dims)], action)
 
 

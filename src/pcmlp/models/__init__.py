@@ -1,13 +1,11 @@
 """Classes P of transitions and how each is fitted (Algorithm 1, line 7; Algorithm 2, line 9)."""
 
-from pcmlp.models.given import TaskModel
-from pcmlp.models.known import Known
+from pcmlp.models.finite import LinearMDP, Tabular
+from pcmlp.models.known import Known, TaskModel
 from pcmlp.models.knr import KNR, KNRTransition
-from pcmlp.models.linear_mdp import LinearMDP
 from pcmlp.models.neural import Neural, NeuralEnsemble, NeuralModel
 from pcmlp.models.outcome import OutcomeNet
 from pcmlp.models.probabilistic import Probabilistic
-from pcmlp.models.tabular import Tabular
 from pcmlp.models.thompson import Thompson
 from pcmlp.types import Model
 
@@ -19,19 +17,3 @@ MODELS: dict[str, type[Model]] = {
     "task": TaskModel,
     "knr": KNR,
 }
-
-__all__ = [
-    "KNR",
-    "MODELS",
-    "KNRTransition",
-    "Known",
-    "LinearMDP",
-    "Neural",
-    "NeuralEnsemble",
-    "NeuralModel",
-    "OutcomeNet",
-    "Probabilistic",
-    "Tabular",
-    "TaskModel",
-    "Thompson",
-]

@@ -1,6 +1,7 @@
-"""The world's own transition in place of a model: P = P*, so nothing is learned.
+"""Models that are given by the world or the task.
 
-(paper: PETS-GT, section 7.1.) It shows what planning alone achieves, and so how much a better model could gain.
+With the world's own transition in place of a model, P = P*, nothing is learned (paper: PETS-GT, section 7.1). This
+shows what planning alone achieves, and so how much a better model could gain.
 """
 
 from collections.abc import Callable
@@ -20,7 +21,6 @@ class KnownTransition(FittedModel):
     transition: Callable
 
     def __call__(self, key: Key[Array, ""], state: State, action: Action) -> State:
-        """Draw the next state."""
         return self.transition(key, state, action)
 
 
@@ -45,3 +45,15 @@ def check_transition(mdp: MDP) -> None:
             "plans in the true dynamics, but this simulator cannot be set to a given state; "
             "leave out task.simulator, choose another task, or give algo=pets"
         ) from error
+
+
+class TaskModel(Model):
+    """The task's own class: counts, a finite class with maximum likelihood, or regulators."""
+
+    def init(self, key: Key[Array, ""], mdp: MDP) -> FittedModel:
+        """Raise: Algorithm 1 takes the class from the problem (`PCMLP.bind`)."""
+        raise ConfigError("model.name=task: only Algorithm 1 uses a task's own class of models; give neural")
+
+    def train(self, key: Key[Array, ""], mdp: MDP, model: FittedModel, replay: Replay) -> tuple[FittedModel, Metrics]:
+        """Raise, as `init` does."""
+        return self.init(key, mdp), {}

@@ -20,7 +20,7 @@ from pcmlp import linalg
 from pcmlp.errors import ConfigError
 from pcmlp.replay import Replay
 from pcmlp.settings import setting
-from pcmlp.types import MDP, Features, FittedModel, Metrics, Model
+from pcmlp.types import MDP, Action, Features, FittedModel, Metrics, Model, State
 
 _FAILURE = 0.1  # delta in the state bound B
 _BISECTIONS = 60
@@ -37,10 +37,7 @@ class KNRTransition(FittedModel):
         """Return the expected next state."""
         return jnp.matmul(self.W, self.features(state, action), precision="highest")
 
-    def __call__(
-        self, key: Key[Array, ""], state: Float[Array, " s"], action: Float[Array, " a"]
-    ) -> Float[Array, " s"]:
-        """Draw the next state."""
+    def __call__(self, key: Key[Array, ""], state: State, action: Action) -> State:
         return self.mean(state, action) + self.sigma * jr.normal(key, state.shape)
 
 

@@ -29,7 +29,7 @@ from pcmlp.nets import MLP, Normaliser, adam_with_decay, guarded_sgd
 from pcmlp.replay import Replay, Transitions
 from pcmlp.settings import setting
 from pcmlp.trees import map_leading, take
-from pcmlp.types import MDP, FittedModel, Metrics, Model
+from pcmlp.types import MDP, Action, FittedModel, Metrics, Model, State
 
 _LIMIT = 100.0  # normalised states are clipped to +-100, so that diverging predictions stay finite
 _FLOOR = 1e-3  # the least std of a difference, as a share of the std of its coordinate
@@ -60,10 +60,7 @@ class NeuralModel(FittedModel):
         """Clip a predicted state to finite bounds."""
         return clip_state(self.inputs, state)
 
-    def __call__(
-        self, key: Key[Array, ""], state: Float[Array, " s"], action: Float[Array, " a"]
-    ) -> Float[Array, " s"]:
-        """Predict the next state."""
+    def __call__(self, key: Key[Array, ""], state: State, action: Action) -> State:
         return self.bound(state + self.difference(state, action))
 
 
@@ -77,9 +74,7 @@ class NeuralEnsemble(FittedModel):
         """Return one network, for a rollout with one member; a call of the ensemble computes all members."""
         return take(self.members, index)
 
-    def __call__(
-        self, key: Key[Array, ""], state: Float[Array, " s"], action: Float[Array, " a"]
-    ) -> Float[Array, " s"]:
+    def __call__(self, key: Key[Array, ""], state: State, action: Action) -> State:
         """Predict the next state with a random member."""
         # Under vmap each state has its own key: selecting a prediction is cheap, selecting the weights of a net is not.
         predictions = jax.vmap(lambda model: model(key, state, action))(self.members)

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 from pcmlp.nets import MLP, Normaliser, adam_with_decay, guarded_sgd, tail_mean
 from pcmlp.replay import Replay, Transitions
 from pcmlp.settings import Part, setting
-from pcmlp.types import MDP, FittedModel, Metrics, Model, Unknown
+from pcmlp.types import MDP, Action, FittedModel, Metrics, Model, State, Unknown
 
 _LIMIT = 10.0  # normalised inputs are clipped to +-10: further out, a ReLU net extrapolates linearly
 
@@ -95,7 +95,10 @@ class OutcomeNet(Part):
         error, wrong = (tail_mean(x, 10) for x in errors)
         sound = jnp.isfinite(error + wrong)
         skipped = 1.0 - sound.astype(jnp.float32)
-        metrics = {"reward_error": error, "end_error": wrong, "outcome_skipped": skipped}
+        # NaN, an empty cell of metrics.csv, if the samples cannot show an error: all rewards are equal, or none ends.
+        paid, ended = began.least < began.most, jnp.any(replay.data.valid & replay.data.terminal)
+        seen = {"reward_error": jnp.where(paid, error, jnp.nan), "end_error": jnp.where(ended, wrong, jnp.nan)}
+        metrics = {**seen, "outcome_skipped": skipped}
         return jax.lax.cond(sound, lambda: trained, lambda: outcome), metrics
 
 
@@ -130,10 +133,7 @@ class CompleteModel(FittedModel):
     dynamics: FittedModel
     outcome: Outcome
 
-    def __call__(
-        self, key: Key[Array, ""], state: Float[Array, " s"], action: Float[Array, " a"]
-    ) -> Float[Array, " s"]:
-        """Draw the next state."""
+    def __call__(self, key: Key[Array, ""], state: State, action: Action) -> State:
         return self.dynamics(key, state, action)
 
     def expected(self) -> "CompleteModel":

@@ -29,7 +29,7 @@ from pcmlp.nets import MLP, Gaussian, Normaliser, guarded_sgd, tail_mean
 from pcmlp.replay import Replay, Transitions
 from pcmlp.settings import SettingError, setting
 from pcmlp.trees import map_leading, take
-from pcmlp.types import MDP, FittedModel, Metrics, Model
+from pcmlp.types import MDP, Action, FittedModel, Metrics, Model, State
 
 _LIMIT = 100.0  # normalised inputs are clipped to +-100
 _LEAST, _MOST = -10.0, 0.5  # initial bounds of the log-variances
@@ -65,10 +65,7 @@ class GaussianModel(FittedModel):
         v = self.learned.least + jax.nn.softplus(v - self.learned.least)
         return Gaussian(mean, 0.5 * v)
 
-    def __call__(
-        self, key: Key[Array, ""], state: Float[Array, " s"], action: Float[Array, " a"]
-    ) -> Float[Array, " s"]:
-        """Draw the next state."""
+    def __call__(self, key: Key[Array, ""], state: State, action: Action) -> State:
         return apply_change(self.inputs, self.change, state, self.gaussian(state, action).sample(key))
 
 
@@ -89,9 +86,7 @@ class GaussianEnsemble(FittedModel):
         """Return one elite member, for a rollout that stays with it."""
         return take(self.members, index)
 
-    def __call__(
-        self, key: Key[Array, ""], state: Float[Array, " s"], action: Float[Array, " a"]
-    ) -> Float[Array, " s"]:
+    def __call__(self, key: Key[Array, ""], state: State, action: Action) -> State:
         """Draw the next state from a random elite member."""
         # Under vmap each state has its own key: selecting a prediction is cheap, selecting the weights of a net is not.
         member_key, noise_key = jr.split(key)
@@ -136,9 +131,7 @@ class Probabilistic(Model):
         decay = optax.add_decayed_weights(self.decay, mask=lambda params: jax.tree.map(lambda x: x.ndim == 2, params))
         return optax.chain(optax.clip_by_global_norm(_CLIP), decay, optax.adam(self.rate))
 
-    def train(
-        self, key: Key[Array, ""], mdp: MDP, model: FittedModel, replay: Replay
-    ) -> tuple[GaussianEnsemble, Metrics]:
+    def train(self, key: Key[Array, ""], mdp: MDP, model: FittedModel, replay: Replay) -> tuple[FittedModel, Metrics]:
         """Fit each member to its own bootstrap and sort the members by their error; metrics are means over members."""
         assert isinstance(model, GaussianEnsemble)
         pairs = model.members, jr.split(key, self.members)

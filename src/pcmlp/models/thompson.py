@@ -27,7 +27,7 @@ from pcmlp.nets import Normaliser
 from pcmlp.replay import Replay, Transitions
 from pcmlp.settings import setting
 from pcmlp.trees import all_finite, select
-from pcmlp.types import MDP, FeatureMap, Features, FittedModel, Metrics, Model
+from pcmlp.types import MDP, Action, FeatureMap, Features, FittedModel, Metrics, Model, State
 
 _ROUNDING = 1e-6  # least ridge, as a share of the number of rows: below it Sigma is singular in float32
 _LIMIT = 100.0  # normalised differences are clipped to +-100, so that diverging plans stay finite
@@ -43,10 +43,7 @@ class Regulator(FittedModel):
     has_units: Bool[Array, ""]  # whether phi was drawn in units of the data
     key: Key[Array, ""]  # the key that phi is drawn with
 
-    def __call__(
-        self, key: Key[Array, ""], state: Float[Array, " s"], action: Float[Array, " a"]
-    ) -> Float[Array, " s"]:
-        """Predict the next state."""
+    def __call__(self, key: Key[Array, ""], state: State, action: Action) -> State:
         predicted = jnp.matmul(self.features(state, action), self.W, precision="highest")
         return state + self.change.inverse(jnp.clip(predicted, -_LIMIT, _LIMIT))
 

@@ -5,9 +5,8 @@ from pcmlp.planners.cem import CEM
 from pcmlp.planners.guided import GuidedPolicy
 from pcmlp.planners.mppi import MPPI
 from pcmlp.planners.sac import SAC, SoftActorCritic
-from pcmlp.planners.shooting import Shooting, ShootingPolicy
+from pcmlp.planners.shooting import Shooting, ShootingPolicy, UniformPolicy
 from pcmlp.planners.trpo import TRPO
-from pcmlp.planners.uniform import UniformPolicy
 from pcmlp.planners.value_iteration import FinitePolicy, ValueIteration
 from pcmlp.types import Planner
 
@@ -18,19 +17,3 @@ PLANNERS: dict[str, type[Planner]] = {
     "cem": CEM,
     "value-iteration": ValueIteration,
 }
-
-__all__ = [
-    "CEM",
-    "MPPI",
-    "PLANNERS",
-    "SAC",
-    "TRPO",
-    "ActorCritic",
-    "FinitePolicy",
-    "GuidedPolicy",
-    "Shooting",
-    "ShootingPolicy",
-    "SoftActorCritic",
-    "UniformPolicy",
-    "ValueIteration",
-]

@@ -22,12 +22,7 @@ class ActorCritic(Policy):
     noise: Float[Array, ""]  # 1: the policy as trained, 0: its mean
     actions: Box
 
-    def init(self) -> Carry:
-        """Return an empty memory."""
-        return ()
-
     def __call__(self, key: Key[Array, ""], carry: Carry, state: State) -> tuple[Carry, Action]:
-        """Draw an action."""
         gaussian = self.actor(self.units(state))
         u = gaussian.mean + self.noise * jnp.exp(gaussian.log_std) * jr.normal(key, gaussian.mean.shape)
         return carry, self.actions.from_unit(u)

@@ -62,7 +62,3 @@ class GuidedPolicy(Policy):
         ended_before = jnp.cumsum(ended) - ended
         total = jnp.sum(jnp.where(ended_before == 0, reward, 0.0))
         return *take((memory, steps[1]), 0), total
-
-    def deterministic(self) -> "GuidedPolicy":
-        """Return the policy itself: its randomness belongs to the search, it is not exploration."""
-        return self

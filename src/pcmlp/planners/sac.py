@@ -48,12 +48,7 @@ class SoftActorCritic(Policy):
     noise: Float[Array, ""]  # 1: the policy as trained, 0: its mean
     actions: Box
 
-    def init(self) -> Carry:
-        """Return an empty memory."""
-        return ()
-
     def __call__(self, key: Key[Array, ""], carry: Carry, state: State) -> tuple[Carry, Action]:
-        """Draw an action."""
         return self.act(self.sample_noise(key), carry, state)
 
     def inference_only(self) -> "SoftActorCritic":

@@ -10,12 +10,11 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 
 from pcmlp.imagine import drop_bonus
-from pcmlp.planners.uniform import UniformPolicy
 from pcmlp.rollout import estimate_promise
 from pcmlp.settings import setting
-from pcmlp.spaces import Box
+from pcmlp.spaces import Box, Space
 from pcmlp.trees import map_leading
-from pcmlp.types import MDP, Action, Metrics, Planner, Policy, State
+from pcmlp.types import MDP, Action, Carry, Metrics, Planner, Policy, State
 
 Plan = Float[Array, "length action"]
 
@@ -83,6 +82,15 @@ class Shooting(Planner):
         return refinement, (2 + self.restarts) * self.warmup * refinement
 
 
+class UniformPolicy(Policy):
+    """Uniform random actions, whatever the state."""
+
+    actions: Space
+
+    def __call__(self, key: Key[Array, ""], carry: Carry, state: State) -> tuple[Carry, Action]:
+        return carry, self.actions.sample(key)
+
+
 class ShootingPolicy(Policy):
     """A policy that plays a plan's first action, then refines the rest from the next state (receding horizon).
 
@@ -119,10 +127,6 @@ class ShootingPolicy(Policy):
     def actions(self) -> Box:
         """The box of actions."""
         return self.mdp.boxes[1]
-
-    def deterministic(self) -> "ShootingPolicy":
-        """Return the policy itself: its randomness belongs to the search, it is not exploration."""
-        return self
 
     def without_bonus(self) -> "ShootingPolicy":
         """Return the policy that searches for the reward alone."""

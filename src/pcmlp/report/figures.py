@@ -1,92 +1,259 @@
-"""Picture files of a run folder; and PDF and PNG files without titles for papers, with tables as CSV."""
+"""Picture files of a run and of papers, and the pictures of where policies have been."""
 
 import csv
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import jax
 import matplotlib
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import ListedColormap, LogNorm, Normalize, to_rgba
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import PercentFormatter
 
 from pcmlp.errors import ConfigError
-from pcmlp.report import style
-from pcmlp.report.curves import plot_bonus, plot_bonuses, plot_certificate, plot_comparison, plot_returns
-from pcmlp.report.maps import plot_coverage, plot_traces, plot_visits
+from pcmlp.report import curves
+from pcmlp.report.curves import COLOURS, clean, integer_ticks, new_figure, set_title, shrink_labels
 from pcmlp.report.reading import Run, load
+from pcmlp.report.sections import arrange, scores_of
+from pcmlp.report.tables import Table, dense_groups, returns_table, scores_table
+from pcmlp.report.views import VIEWS, View, by_policy, entered_shares, spread, view_of, visits_by_policy
+from pcmlp.report.words import describe_run
+from pcmlp.runs.episodes import Record
 
-if TYPE_CHECKING:
-    from pcmlp.report.tables import Table
-
-PICTURES: dict[str, Callable[[Run], Figure | None]] = {
-    "learning_curve.png": plot_returns,
-    "bonus.png": plot_bonus,
-    "certificate.png": plot_certificate,
-    "coverage.png": plot_coverage,
-    "traces.png": plot_traces,
-    "visit_map.png": plot_visits,
-}
+_POINTS = 20_000  # more points would hide each other
+_GOAL_PIXELS = 300  # pixels of the goal along each axis
+_COLUMNS = 3  # columns of small maps
+_MAPS = 13  # most maps: a large one and four rows of small ones
+_SCENERY = {"goal": "#cfe8d5", "wall": "#bbbbbb"}
+_TRACED = 5  # number of policies with a map of their own, as in the paper's figure
+_STAGES = ("early", "middle", "late")
 
 
 def draw(folder: Path) -> list[Path]:
     """Write the pictures of a run into its folder, without those that would be empty."""
     if not (folder / "metrics.csv").exists():  # the run was stopped before its first row
         return []
-    run, paths = load(folder), []
-    for name, plot in PICTURES.items():
-        figure = plot(run)
-        if figure is not None:
-            figure.savefig(folder / name)
-            paths.append(folder / name)
-    return paths
+    run = load(folder)
+    pictures = {
+        "learning_curve.png": curves.plot_curves({run.path.name: run}),
+        "bonus.png": curves.plot_bonus({run.path.name: run}),
+        "certificate.png": curves.plot_certificate(run),
+        "coverage.png": plot_coverage(run),
+        "traces.png": plot_traces(run),
+        "visit_map.png": plot_visits(run),
+    }
+    drawn = {folder / name: figure for name, figure in pictures.items() if figure is not None}
+    for path, figure in drawn.items():
+        figure.savefig(path)
+    return list(drawn)
 
 
 def write_figures(runs: Sequence[Run], folder: Path) -> list[Path]:
-    """Write pictures and tables for papers, named [EXPERIMENT-]TASK-WHAT, and return their paths."""
-    # Imported here because `draw` ends every training run and needs neither tables nor SciPy's slow import.
-    from pcmlp.report.sections import arrange, scores_of
-    from pcmlp.report.tables import dense_groups, returns_table, scores_table
-
+    """Write pictures without titles and tables for papers, named [EXPERIMENT-]TASK-WHAT, and return their paths."""
     paths: list[Path] = []
+
+    def place(name: str, ending: str) -> Path:
+        paths.append(folder / re.sub(r"[^\w.-]+", "-", f"{name}.{ending}"))
+        return paths[-1]
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for section in arrange(runs):
             start = f"{section.name}-" if section.name else ""
             for group in section.groups:
                 named = {group.display_name(label): run for label, run in group.runs.items()}
-                figures = {"curves": plot_comparison(named), "bonus": plot_bonuses(named)}
+                figures = {"curves": curves.plot_curves(named), "bonus": curves.plot_bonus(named)}
                 for label, run in group.runs.items():
                     figures |= {f"{label}-coverage": plot_coverage(run), f"{label}-traces": plot_traces(run)}
                 for name, figure in figures.items():
-                    paths += _save(figure, folder, f"{start}{group.task}-{name}") if figure is not None else []
+                    if figure is not None:
+                        _save(figure, *(place(f"{start}{group.task}-{name}", ending) for ending in ("pdf", "png")))
             if dense_groups(section):
-                paths.append(_write_csv(returns_table(section), _place(folder, f"{start}dense", "csv")))
+                _write_csv(returns_table(section), place(f"{start}dense", "csv"))
             if scores_of(section):
-                paths.append(_write_csv(scores_table(section), _place(folder, f"{start}scores", "csv")))
+                _write_csv(scores_table(section), place(f"{start}scores", "csv"))
     except OSError as error:
         raise ConfigError(f"{folder}: cannot be written ({error.strerror}); give another place") from error
     return paths
 
 
-def _place(folder: Path, name: str, ending: str) -> Path:
-    return folder / re.sub(r"[^\w.-]+", "-", f"{name}.{ending}")
-
-
-def _save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Save a figure without its title, which a caption replaces."""
-    style.remove_title(figure)
-    pdf, png = _place(folder, name, "pdf"), _place(folder, name, "png")
+def _save(figure: Figure, pdf: Path, png: Path) -> None:
+    for text in figure.texts:  # a caption replaces the title
+        text.set_text("")
     with matplotlib.rc_context({"pdf.fonttype": 42}):  # embeds fonts as TrueType, which journals ask for
         figure.savefig(pdf, dpi=300, metadata={"CreationDate": None})
     figure.set_layout_engine("none")  # the layout is done, and computing it again takes longer than drawing
     figure.savefig(png, dpi=300)
-    return [pdf, png]
 
 
-def _write_csv(table: "Table", path: Path) -> Path:
+def _write_csv(table: Table, path: Path) -> None:
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(list(table.rows[0]))
         for row in table.rows:
             writer.writerow([f"{cell.text} ({cell.below})" if cell.below else cell.text for cell in row.values()])
-    return path
+
+
+def plot_coverage(run: Run) -> Figure | None:
+    """Draw a map of each seed, coloured by policy, and the share of cells entered.
+
+    None in a finite MDP, where `plot_visits` shows more, and while nothing has been collected.
+    """
+    records = run.records()
+    if not records or records[0].rows.state.ndim != 3:
+        return None
+    view = view_of(run.task, records)
+    visits = visits_by_policy(records, view)
+    together, alone = entered_shares(visits, view)
+    maps = min(len(run.seeds), _MAPS)
+    rows = -(-(maps - 1) // _COLUMNS)
+    heights = [4.4 if view.equal else 3.4, *[1.7 if view.equal else 1.2] * rows, 1.7]
+    figure = new_figure(0.7 + sum(heights))
+    grid = figure.add_gridspec(len(heights), _COLUMNS, height_ratios=heights)
+    policies = [v.n for v in visits]
+    colours = ScalarMappable(Normalize(policies[0], policies[-1]), _without_palest("viridis", 0.0, 0.93))
+    for seed in range(maps):
+        axes = figure.add_subplot(grid[1 + (seed - 1) // _COLUMNS, (seed - 1) % _COLUMNS] if seed else grid[0, :])
+        places = np.concatenate([v.places[seed][v.valid[seed]] for v in visits])
+        n = np.concatenate([np.full(v.valid[seed].sum(), v.n) for v in visits])
+        mixed = np.random.default_rng(0).permutation(len(places))[:_POINTS]  # late points must not hide early ones
+        _draw_map(axes, view, places[mixed], colours.to_rgba(n[mixed]), size=1.5 if seed else 7.0)
+        if seed:
+            axes.set(xticks=[], yticks=[])
+        if maps > 1:
+            axes.set_title(f"seed {run.seeds[seed]}: {together[-1, seed]:.0%}", fontsize=8, loc="left", pad=3)
+    _label_map(figure.axes[0], view)
+    _add_bar(figure, figure.axes[0], colours, "visited by policy n of the cover")
+    below = figure.add_subplot(grid[-1, :])
+    labels = ("policies 1 to n together", "policy n alone")
+    for shares, colour, dash, label in zip((together, alone), COLOURS, ("-", "--"), labels, strict=False):
+        below.fill_between(policies, shares.min(axis=1), shares.max(axis=1), color=colour, alpha=0.15, linewidth=0)
+        below.plot(policies, shares.mean(axis=1), dash, color=colour, linewidth=2, label=label)
+    below.set(xlabel="n (the iteration); mean and range over seeds", ylabel="cells entered", ylim=(0, None))
+    below.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    below.xaxis.set_major_locator(integer_ticks())
+    below.legend(frameon=False, fontsize=8)
+    clean(below)
+    who = f"The first {len(visits)} policies" if len(visits) > 1 else "The first policy"
+    set_title(figure, f"{who} entered {together[-1].mean():.0%} of {view.cells_name}", describe_run(run))
+    return figure
+
+
+def plot_traces(run: Run) -> Figure | None:
+    """Draw the paths of some policies of the first seed, each on a map of its own, and of all on one.
+
+    (paper: figure 1, bottom right.) The first steps are light, the last ones dark. None if the task has no plane of its
+    own or no policy has acted.
+    """
+    records, view = run.records(), VIEWS.get(run.task)
+    if view is None or not records:
+        return None
+    paths = {n: trace(record, view) for n, record in sorted(by_policy(records).items())}
+    policies = list(paths)
+    chosen = [policies[i] for i in spread(len(policies), _TRACED + 1)[1:]] or policies
+    titled = {f"policy {n}": [paths[n]] for n in chosen} | {f"all {len(policies)} policies": list(paths.values())}
+    rows = -(-len(titled) // _COLUMNS)
+    figure = new_figure(1.8 * rows + 0.7)
+    last_step = max(int(paths[n][1].max(initial=1)) for n in chosen)
+    colours = ScalarMappable(Normalize(0, last_step), _without_palest("Blues", 0.25, 1.0))
+    for i, (title, several) in enumerate(titled.items()):
+        axes = figure.add_subplot(rows, _COLUMNS, i + 1)
+        places, age = (np.concatenate(parts) for parts in zip(*several, strict=True))
+        order = np.argsort(age, kind="stable")  # late steps are drawn last: they are fewer, and would be hidden
+        _draw_map(axes, view, places[order], colours.to_rgba(age[order]), size=4.0)
+        axes.set(xticks=[], yticks=[])
+        axes.set_title(title, fontsize=9, loc="left", pad=3)
+    _add_bar(figure, figure.axes, colours, "step of the episode")
+    together, alone = (shares[:, 0] for shares in entered_shares(visits_by_policy(records, view), view))
+    seen = f"A policy enters up to {alone.max():.0%} of the cells, all {len(policies)} enter {together[-1]:.0%}"
+    set_title(figure, seen, f"{run.task}, {run.algo}, seed {run.seeds[0]}")
+    return figure
+
+
+def trace(record: Record, view: View) -> tuple[np.ndarray, np.ndarray]:
+    """Return the places of the first seed's steps, [n, 2], and the number of each step within its episode, [n]."""
+    rows = jax.tree.map(lambda x: x[0], record.rows)
+    ended = rows.valid & (rows.terminal | rows.last)
+    row = np.arange(len(ended))
+    start = np.maximum.accumulate(np.where(np.concatenate([[True], ended[:-1]]), row, 0))
+    return view.project(rows.state)[rows.valid], (row - start)[rows.valid]
+
+
+def plot_visits(run: Run) -> Figure | None:
+    """Draw which actions were tried in which states of a finite MDP, in three stages on one logarithmic scale.
+
+    None if states are vectors or nothing has been collected.
+    """
+    records = run.records()
+    if not records or records[0].rows.state.ndim != 2:
+        return None
+    states, actions = view_of(run.task, records).cells
+    stages = [[records[i] for i in stage] for stage in np.array_split(np.arange(len(records)), len(_STAGES))]
+    counts = [count_pairs(stage, states, actions) for stage in stages if stage]
+    figure = new_figure(1.3 + len(counts) * max(1.3, min(0.18 * actions + 0.7, 2.5)))
+    panels = figure.subplots(len(counts), 1, sharex=True, squeeze=False)[:, 0]
+    colours = ScalarMappable(LogNorm(1, max(2, max(int(pairs.max()) for pairs in counts))), "viridis")
+    for axes, pairs, stage, name in zip(panels, counts, stages, _STAGES, strict=False):
+        tried = np.ma.masked_equal(pairs, 0)
+        axes.imshow(tried, norm=colours.norm, cmap=colours.cmap, aspect="auto", interpolation="nearest")
+        when = f"{name}: iterations {stage[0].iteration} to {stage[-1].iteration}"
+        axes.set_title(f"{when}, {np.count_nonzero(pairs)} of {pairs.size} pairs", fontsize=9, loc="left")
+        axes.set(facecolor="#f0f0f0", ylabel="action")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(integer_ticks())
+        axes.spines[:].set_visible(False)
+        shrink_labels(axes)
+    panels[-1].set_xlabel("state (grey: not visited in these iterations)")
+    _add_bar(figure, list(panels), colours, "visits")
+    title = f"Which actions were tried where, in {records[-1].iteration:,} iterations"
+    set_title(figure, title, f"{describe_run(run)} together")
+    return figure
+
+
+def count_pairs(records: Sequence[Record], num_states: int, num_actions: int) -> np.ndarray:
+    """Count the visits of a finite MDP's pairs, [actions, states]."""
+    counts = np.zeros((num_actions, num_states), int)
+    for record in records:
+        rows = record.rows
+        np.add.at(counts, (rows.action[rows.valid], rows.state[rows.valid]), 1)
+    return counts
+
+
+def _draw_map(axes: Axes, view: View, places: np.ndarray, colours: np.ndarray, *, size: float) -> None:
+    """Draw goal, walls and places, and set the range of the axes to the plane."""
+    extent = (view.low[0], view.high[0], view.low[1], view.high[1])
+    for name, mask in view.scenery(_GOAL_PIXELS).items():
+        image = np.where(mask[..., None], np.array(to_rgba(_SCENERY[name])), 0.0)
+        axes.imshow(image, extent=extent, origin="lower", aspect="auto", interpolation="nearest")
+    axes.scatter(*places.T, c=colours, s=size, linewidths=0, alpha=0.8)
+    margin = 0.02 * np.subtract(view.high, view.low)
+    (left, bottom), (right, top) = view.low - margin, view.high + margin
+    axes.set(xlim=(left, right), ylim=(bottom, top), aspect="equal" if view.equal else "auto")
+    axes.spines[:].set_color("#cccccc")
+
+
+def _label_map(axes: Axes, view: View) -> None:
+    axes.set(xlabel=view.labels[0], ylabel=view.labels[1])
+    shrink_labels(axes)
+    present = {"goal": view.goal, "wall": view.map}
+    patches = [Patch(color=colour, label=name) for name, colour in _SCENERY.items() if present[name] is not None]
+    if patches:
+        axes.legend(handles=patches, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False, fontsize=8)
+
+
+def _without_palest(name: str, first: float, last: float) -> ListedColormap:
+    """Return part of a colour map, because its palest colours do not show on white."""
+    return ListedColormap(colormaps[name](np.linspace(first, last, 256)))
+
+
+def _add_bar(figure: Figure, axes: Axes | list[Axes], colours: ScalarMappable, label: str) -> None:
+    ticks = None if isinstance(colours.norm, LogNorm) else integer_ticks()
+    bar = figure.colorbar(colours, ax=axes, pad=0.02, aspect=30, ticks=ticks)
+    bar.set_label(label, fontsize=9)
+    bar.ax.tick_params(labelsize=8)

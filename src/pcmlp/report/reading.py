@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pcmlp.errors import ConfigError
+from pcmlp.errors import ConfigError, first_line
+from pcmlp.runs.checkpoint import ENDED
 from pcmlp.runs.durable import read_json
 from pcmlp.runs.episodes import Record, read
 from pcmlp.runs.folder import read_metrics, read_table
-from pcmlp.runs.resume import ENDED
 from pcmlp.runs.summary import SUCCESS
 
 _REQUIRED = ("iteration", "seed", "env_steps", "eval_return_mean")
@@ -57,25 +57,13 @@ class Run:
     """The files of one run folder."""
 
     path: Path
+    task: str
+    algo: str
+    status: str  # the one in `summary.json`, or "unfinished"
     config: dict[str, Any]
     summary: dict[str, Any]  # empty while the run is in progress
     seeds: tuple[int, ...]
     metrics: dict[str, np.ndarray]  # column -> [iterations, seeds], NaN where a cell is empty
-
-    @property
-    def task(self) -> str:
-        """The name of its task."""
-        return self.config["task"]["name"]
-
-    @property
-    def algo(self) -> str:
-        """The name of its algorithm."""
-        return self.config["algo"]
-
-    @property
-    def status(self) -> str:
-        """The status in `summary.json`, or "unfinished"."""
-        return str(self.summary.get("status", "unfinished"))
 
     @property
     def has_ended(self) -> bool:
@@ -88,22 +76,12 @@ class Run:
         return bool(self.config.get("reward_free"))
 
     @property
-    def deploys(self) -> bool:
-        """Whether the deployed policy differs from the exploring one, as in Algorithm 2."""
-        return bool(self.curve("explore_return_mean"))
-
-    @property
     def evaluated_policy(self) -> str:
         """The name of the policy whose return is `eval_return_mean`."""
-        if self.deploys:
+        if self.curve("explore_return_mean"):  # the exploring policy is another one, as in Algorithm 2
             return "deploying policy"
         is_cover = "draws" in self.config  # a setting that only Algorithm 1 has
         return "best policy of the cover" if is_cover else "policy"
-
-    @property
-    def certificate(self) -> dict[str, Any]:
-        """The entry `certificate` of `summary.json`; empty while the run is in progress."""
-        return self.summary.get("certificate") or {}
 
     def curve(self, column: str) -> Curve:
         """Return a column of `metrics.csv`; an unknown column gives an empty curve."""
@@ -131,6 +109,13 @@ class Run:
         solved = self.metrics.get("eval_success", np.zeros_like(self.metrics["env_steps"])) >= SUCCESS
         return np.where(solved, self.metrics["env_steps"], np.inf).min(axis=0, initial=np.inf)
 
+    @cached_property
+    def steps_to_sustained_success(self) -> np.ndarray:
+        """The env steps of the first evaluation of each seed from which on all succeed; infinite without one."""
+        solved = self.metrics.get("eval_success", np.zeros_like(self.metrics["env_steps"])) >= SUCCESS
+        lasting = np.logical_and.accumulate(solved[::-1], axis=0)[::-1]
+        return np.where(lasting, self.metrics["env_steps"], np.inf).min(axis=0, initial=np.inf)
+
     @property
     def num_solved(self) -> int:
         """The number of seeds that succeeded."""
@@ -146,6 +131,13 @@ class Run:
         """The seconds that the run has taken."""
         clock = self.curve("wall_s")
         return self.summary.get("wall_s", float(clock.values[-1, 0]) if clock else None)
+
+    @property
+    def explored(self) -> str:
+        """The share that the real steps have explored, and of what, for a task without a map; empty if unknown."""
+        shares = [seed.get("explored") for seed in self.summary.get("seeds") or () if isinstance(seed, dict)]
+        known, of = [share for share in shares if isinstance(share, int | float)], self.summary.get("explored_of")
+        return f"{100 * np.mean(known):.0f} % of {of}" if known and of and not self.curve("coverage") else ""
 
     @cached_property
     def planned_success(self) -> float | None:
@@ -201,31 +193,55 @@ def read_tables(folder: Path) -> dict[str, list[dict[str, str]]]:
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
-    """Read the run folders given, and those inside the folders given."""
+    """Read the run folders given, and those inside the folders given, each once; refuse what cannot be read."""
     if not paths:
         raise ConfigError("report: no folder was given; give a run folder or a folder of runs")
-    return [load(folder) for folder in find_runs(paths)]
+    return [load(folder) for folder in dict.fromkeys(folder for path in paths for folder in find_runs(path))]
 
 
-def find_runs(paths: Sequence[Path]) -> list[Path]:
-    """Return the run folders at or inside the paths, each once; refuse a path without any."""
-    found: dict[Path, None] = {}
+class Found(NamedTuple):
+    """The runs of some folders that can be read."""
+
+    runs: list[Run]
+    left_out: list[str]  # a line about each run that cannot be read
+    empty: list[str]  # a line about each given folder that has no run
+
+
+def read_readable_runs(paths: Sequence[Path]) -> Found:
+    """Read the runs at or inside the paths, each once, and say why others were left out."""
+    runs: dict[Path, Run] = {}
+    left_out: list[str] = []
+    empty: list[str] = []
     for path in paths:
-        inside = runs_in(path)
-        if not inside:
-            what = "no run in it (no metrics.csv)" if path.is_dir() else "is not a folder"
-            raise ConfigError(f"{path}: {what}; give a run folder or a folder of runs")
-        found |= dict.fromkeys(inside)
-    return list(found)
+        try:
+            folders = find_runs(path)
+        except ConfigError as error:
+            (left_out if (path / "experiment.json").exists() else empty).append(str(error))
+            folders = []
+        begun = {file.parent.resolve() for file in path.rglob("config.json") if not _is_plan(file.parent)}
+        for folder in dict.fromkeys([*folders, *sorted(begun)]):
+            try:
+                runs[folder] = load(folder)
+            except ConfigError as error:
+                left_out.append(str(error))
+    return Found(list(runs.values()), list(dict.fromkeys(left_out)), empty)
 
 
-def runs_in(folder: Path) -> list[Path]:
+def _is_plan(folder: Path) -> bool:
+    return (folder / "plan.json").exists()
+
+
+def find_runs(path: Path) -> list[Path]:
     """Return the run folders at or inside a folder, and those its `experiment.json` names from other experiments."""
-    if (folder / "metrics.csv").exists():
-        return [folder.resolve()]
-    inside = sorted(file.parent for file in folder.resolve().rglob("metrics.csv"))
-    experiment = read_experiment(folder.resolve())
-    return list(dict.fromkeys((*inside, *(experiment.runs if experiment else ()))))
+    if (path / "metrics.csv").exists():
+        return [path.resolve()]
+    inside = sorted(file.parent for file in path.resolve().rglob("metrics.csv"))
+    experiment = read_experiment(path.resolve())
+    found = list(dict.fromkeys((*inside, *(experiment.runs if experiment else ()))))
+    if not found:
+        what = "no run in it (no metrics.csv)" if path.is_dir() else "is not a folder"
+        raise ConfigError(f"{path}: {what}; give a run folder or a folder of runs")
+    return found
 
 
 def load(path: Path) -> Run:
@@ -233,55 +249,47 @@ def load(path: Path) -> Run:
     try:
         config = read_json(path / "config.json")
         summary = read_json(path / "summary.json") if (path / "summary.json").exists() else {}
-        if not (isinstance(config["task"]["name"], str) and isinstance(config["algo"], str)):
+        named, algo, status = config.get("task"), config.get("algo"), str(summary.get("status", "unfinished"))
+        task = named.get("name") if isinstance(named, dict) else None
+        if not (isinstance(task, str) and isinstance(algo, str)):
             raise ValueError("config.json names no task and algorithm")
-        _check_types(config)
-        _check_types(summary)
-        columns = {name: np.array(values) for name, values in read_metrics(path).items()}
-        for name in _REQUIRED:
-            if name not in columns:
-                raise ValueError(f"metrics.csv has no column {name}")
-        if not len(columns["seed"]):
-            raise ValueError("metrics.csv has no row yet")
-        run = Run(path, config, summary, *_by_seed(columns))
-        _check_version(run.summary)
-        _check_complete(run)
-        return run
+        for name, kind in _TYPES.items():
+            for content in (config, summary):
+                if content.get(name) is not None and not isinstance(content[name], kind):
+                    raise ValueError(f"{name} is {content[name]!r}")
+        _check_version((summary.get("versions") or {}).get("pcmlp"))
+        seeds, metrics = _read_by_seed(path)
+        expected, last = summary.get("iterations"), int(metrics["iteration"][-1, 0])
+        if status in ENDED and expected is not None and last != expected:
+            raise ValueError(f"metrics.csv is half-written: it has rows up to iteration {last} of {expected}")
+        return Run(path, task, algo, status, config, summary, seeds, metrics)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        line = " ".join(str(error).split())
         raise ConfigError(
-            f"{path}: not a run that can be read ({line}); give another folder or run it again"
+            f"{path}: not a run that can be read ({first_line(error)}); give another folder or run it again"
         ) from error
 
 
-def _check_types(content: dict[str, Any]) -> None:
-    for name, kind in _TYPES.items():
-        if content.get(name) is not None and not isinstance(content[name], kind):
-            raise ValueError(f"{name} is {content[name]!r}")
-
-
-def _check_version(summary: dict[str, Any]) -> None:
+def _check_version(theirs: object) -> None:
     """Refuse files of another version: a minor one before 1.0, a major one later may change their meaning."""
 
     def era(version: str) -> list[str]:
         return version.split(".")[: 2 if version.startswith("0.") else 1]
 
-    theirs, ours = (summary.get("versions") or {}).get("pcmlp"), importlib.metadata.version("pcmlp")
+    ours = importlib.metadata.version("pcmlp")
     if theirs is not None and era(str(theirs)) != era(ours):
         raise ValueError(f"it was made by pcmlp {theirs}, and this is {ours}")
 
 
-def _check_complete(run: Run) -> None:
-    """Refuse a run that has ended but lacks rows."""
-    expected, last = run.summary.get("iterations"), int(run.metrics["iteration"][-1, 0])
-    if run.has_ended and expected is not None and last != expected:
-        raise ValueError(f"metrics.csv is half-written: it has rows up to iteration {last} of {expected}")
-
-
-def _by_seed(columns: dict[str, np.ndarray]) -> tuple[tuple[int, ...], dict[str, np.ndarray]]:
+def _read_by_seed(path: Path) -> tuple[tuple[int, ...], dict[str, np.ndarray]]:
     """Return the seeds, and each column as [iterations, seeds] without an iteration that was cut off."""
+    columns = {name: np.array(values) for name, values in read_metrics(path).items()}
+    for name in _REQUIRED:
+        if name not in columns:
+            raise ValueError(f"metrics.csv has no column {name}")
+    if not len(columns["seed"]):
+        raise ValueError("metrics.csv has no row yet")
     seeds = list(dict.fromkeys(columns["seed"].tolist()))
-    complete = len(columns["seed"]) // max(1, len(seeds))  # iterations
+    complete = len(columns["seed"]) // len(seeds)  # iterations
     table = {name: values[: complete * len(seeds)].reshape(complete, len(seeds)) for name, values in columns.items()}
     if not (table["seed"] == np.array(seeds)).all():
         raise ValueError("metrics.csv does not have a row for each seed and iteration")

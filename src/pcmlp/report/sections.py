@@ -1,28 +1,34 @@
-"""The structure of the page: an experiment has tasks, a task has runs; and the choice of runs that can be compared.
+"""The structure of the page, and the statistics of runs that can be compared.
 
-Runs at EXPERIMENT/TASK/RUN are grouped by experiment, all others by task alone. An experiment also shows the runs of
-other experiments that its `experiment.json` names.
+An experiment has tasks, and a task has runs. Runs at EXPERIMENT/TASK/RUN are grouped by experiment, all others by task
+alone. An experiment also shows the runs of other experiments that its `experiment.json` names.
 
-    score = the share of successful episodes at the end, if the task has a goal
-          = 0 for random play and 1 for the best published model-based algorithm, if the task has published returns
+    score    = the share of successful episodes at the end, if the task has a goal
+             = 0 for random play and 1 for the best published model-based algorithm, if the task has published returns
+    IQM      = the mean of the middle half of all scores (Agarwal et al. 2021)
+    interval = its 95 % percentile interval over bootstrap samples that resample seeds within each task
+    profile  = the share of seeds with a score above tau, for every tau
 
-A run has no score if it has not ended, has no number at its end, or explored without a reward.
+A run has no score if it has not ended, has no number at its end, or explored without a reward. (paper: mean and
+standard deviation over four seeds, and ranks by the mean.)
 """
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from pcmlp.published import BUDGET, best_published, dense_table
 from pcmlp.report.reading import Experiment, Run, read_experiment, read_tables
-from pcmlp.report.statistics import normalise
 from pcmlp.tasks import TASKS
 
 _OURS = "pcmlp"  # comes first in every list
+_RESAMPLES = 2_000
+_INTERVAL = (2.5, 97.5)  # percentiles
 
 Scores = dict[str, dict[str, np.ndarray]]  # label -> task -> [seeds]
 
@@ -62,8 +68,7 @@ class Section:
     @property
     def labels(self) -> list[str]:
         """The labels of all tasks; a label has one colour and dash in the whole section."""
-        every = dict.fromkeys(label for group in self.groups for label in group.runs)
-        return sorted(every, key=lambda label: not label.startswith(_OURS))
+        return _ours_first(dict.fromkeys(label for group in self.groups for label in group.runs))
 
     def key(self, name: str) -> str:
         """Return the name of a task within the page."""
@@ -72,9 +77,14 @@ class Section:
 
 def arrange(runs: Sequence[Run]) -> list[Section]:
     """Divide the runs into sections, in the order of the page."""
+    here = {run.path for run in runs}
     folders = {run.path.parents[1] for run in runs if _is_in_experiment(run)}
-    found = {folder: read_experiment(folder) for folder in folders | _experiments_without_runs(runs)}
-    known = {folder: experiment for folder, experiment in found.items() if experiment is not None}
+    neighbours = {file.parent for folder in folders for file in folder.parent.glob("*/experiment.json")}
+    known = {}
+    for folder in folders | neighbours:  # a neighbour may show only runs of others
+        experiment = read_experiment(folder)
+        if experiment and (folder in folders or (experiment.runs and here.issuperset(experiment.runs))):
+            known[folder] = experiment
     if not (known or len(folders) > 1) or not all(_is_in_experiment(run) for run in runs):
         return [Section("", _group(runs), {})] if runs else []
     order = {folder: experiment.order for folder, experiment in known.items()}
@@ -86,29 +96,20 @@ def arrange(runs: Sequence[Run]) -> list[Section]:
     return sections
 
 
-def _experiments_without_runs(runs: Sequence[Run]) -> set[Path]:
-    """Return the neighbouring experiments that only show runs of others, if all of these runs are included."""
-    here = {run.path for run in runs}
-    roots = {run.path.parents[2] for run in runs if _is_in_experiment(run)}
-    found = set()
-    for folder in {file.parent for root in roots for file in root.glob("*/experiment.json")}:
-        experiment = read_experiment(folder)
-        shown = set(experiment.runs) if experiment else set()
-        if shown and shown <= here and not any(folder in run.parents for run in shown):
-            found.add(folder)
-    return found
-
-
 def _is_in_experiment(run: Run) -> bool:
     """Return whether the run is at EXPERIMENT/TASK/RUN."""
     return run.path.parent.name == run.task.replace(":", "-")
 
 
+def _ours_first(labels: Mapping[str, object]) -> list[str]:
+    return sorted(labels, key=lambda label: not label.startswith(_OURS))
+
+
 def _group(runs: Sequence[Run]) -> tuple[Group, ...]:
     groups = []
     for task in sorted({run.task for run in runs}):
-        labels = label_runs([run for run in runs if run.task == task])
-        groups.append(Group(task, dict(sorted(labels.items(), key=lambda item: not item[0].startswith(_OURS)))))
+        labelled = label_runs([run for run in runs if run.task == task])
+        groups.append(Group(task, {label: labelled[label] for label in _ours_first(labelled)}))
     return tuple(groups)
 
 
@@ -161,10 +162,64 @@ def scores_of(section: Section) -> Scores:
 
 def _score(run: Run) -> np.ndarray | None:
     returns = run.final("eval_return_mean")
-    if returns is None:
-        return None
-    if run.has_success:
+    if returns is not None and run.has_success:
         return run.final("eval_success")
-    if not is_comparable(run):
+    if returns is None or not is_comparable(run):
         return None
     return normalise(returns, dense_table()[run.task]["Random"].mean, best_published(run.task)[1].mean)
+
+
+def normalise(returns: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Scale returns so that `low` becomes 0 and `high` becomes 1."""
+    if not high > low:
+        raise ValueError(f"low={low}, high={high}: nothing between them; give a high return above the low one")
+    return (returns - low) / (high - low)
+
+
+class Estimate(NamedTuple):
+    """A number with its confidence interval, NaN where there is none."""
+
+    value: float
+    low: float
+    high: float
+
+
+def interquartile_mean(scores: Sequence[np.ndarray]) -> Estimate:
+    """Return the IQM over tasks, each [seeds]; it has no interval if a task has a single seed."""
+
+    def middle_mean(pooled: np.ndarray) -> np.ndarray | np.floating:
+        cut = pooled.shape[-1] // 4
+        return np.sort(pooled, axis=-1)[..., cut : pooled.shape[-1] - cut].mean(axis=-1)
+
+    value = float(middle_mean(np.concatenate(scores)))
+    if min(len(seeds) for seeds in scores) < 2:
+        return Estimate(value, np.nan, np.nan)
+    rng = np.random.default_rng(0)
+    resampled = [seeds[rng.integers(len(seeds), size=(_RESAMPLES, len(seeds)))] for seeds in scores]
+    low, high = np.percentile(middle_mean(np.concatenate(resampled, axis=1)), _INTERVAL)
+    return Estimate(value, float(low), float(high))
+
+
+def profile(scores: Sequence[np.ndarray], thresholds: np.ndarray) -> np.ndarray:
+    """Return the share of seeds above each threshold; every task has the same weight, however many seeds it has."""
+    return np.mean([(seeds[:, None] > thresholds[None, :]).mean(axis=0) for seeds in scores], axis=0)
+
+
+class Rank(NamedTuple):
+    """The rank of an algorithm over tasks; 1 is the best."""
+
+    mean: float
+    median: float
+
+
+def ranks(means: Mapping[str, Mapping[str, float]]) -> dict[str, Rank]:
+    """Rank the algorithms of task -> algorithm -> mean return; equal returns share the mean of their ranks.
+
+    An algorithm without a number on a task is last there, because it could not be run.
+    """
+    names = list(dict.fromkeys(name for of_task in means.values() for name in of_task))
+    table = np.array([[of_task.get(name, -np.inf) for name in names] for of_task in means.values()])
+    better = (table[:, None, :] > table[:, :, None]).sum(axis=2)
+    equal = (table[:, None, :] == table[:, :, None]).sum(axis=2)
+    rank = dict(zip(names, (better + (equal + 1) / 2).T, strict=True))
+    return {name: Rank(float(of_tasks.mean()), float(np.median(of_tasks))) for name, of_tasks in rank.items()}

@@ -10,24 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from pcmlp.published import DIFFERING, MODEL_BASED, PAPER, PRINTED_RANKS, Quoted, best_published, dense_table
+from pcmlp.report import sections, words
 from pcmlp.report.reading import Run
-from pcmlp.report.sections import (
-    Group,
-    Section,
-    comparable_returns,
-    is_comparable,
-    name_fewer_steps,
-    scores_of,
-)
-from pcmlp.report.statistics import Estimate, Rank, interquartile_mean, ranks
-from pcmlp.report.words import (
-    certificate_kind,
-    differing_settings,
-    final_return,
-    format_number,
-    format_percent,
-    median_steps,
-)
+from pcmlp.report.sections import Estimate, Group, Rank, Section, scores_of
 
 _EMPTY = ("–", "no goal", "no reward")  # a column with nothing else is left out
 _LONG = 12  # tables with more rows are folded
@@ -59,17 +44,20 @@ class Table(NamedTuple):
 def runs_table(group: Group) -> Table:
     """Return a row for each run of a task."""
     rows: list[Row] = []
-    for (label, run), settings in zip(group.runs.items(), differing_settings(list(group.runs.values())), strict=True):
+    different = words.differing_settings(list(group.runs.values()))
+    for (label, run), settings in zip(group.runs.items(), different, strict=True):
         row = {
             "run": group.display_name(label),
             "algorithm": run.algo,
             "settings that differ": settings or "–",
             "env steps": f"{run.env_steps:,.0f}",
             "map entered": _mean_percent(run.final("coverage")),
+            "explored": (run.reward_free and run.explored) or "–",
             "planned for and reached": _mean_percent(run.planned_success),
             "seeds solved": _seeds_solved(run),
-            "median env steps to success": median_steps(run) if run.has_success else "–",
-            "final return": final_return(run),
+            "median env steps to success": words.median_steps(run) if run.has_success else "–",
+            "to sustained success": words.median_steps(run, sustained=True) if run.has_success else "–",
+            "final return": words.final_return(run),
             "interquartile mean": interquartile_return(run),
             "certificate": _certificate(run),
             "wall s": "–" if run.wall_s is None else f"{run.wall_s:,.1f}",
@@ -84,9 +72,9 @@ def interquartile_return(run: Run) -> str:
     final = run.final("eval_return_mean")
     if final is None:
         return "–"
-    value, low, high = interquartile_mean([final])
-    interval = f" [{format_number(low)}, {format_number(high)}]" if np.isfinite(low) else ""
-    return format_number(value) + interval
+    value, low, high = sections.interquartile_mean([final])
+    interval = f" [{words.format_number(low)}, {words.format_number(high)}]" if np.isfinite(low) else ""
+    return words.format_number(value) + interval
 
 
 def _seeds_solved(run: Run) -> str:
@@ -96,12 +84,12 @@ def _seeds_solved(run: Run) -> str:
 
 
 def _mean_percent(shares: np.ndarray | float | None) -> str:
-    return "–" if shares is None else format_percent(np.mean(shares))
+    return "–" if shares is None else words.format_percent(np.mean(shares))
 
 
 def _certificate(run: Run) -> str:
     gap = run.curve("certificate")
-    return f"{format_number(gap.mean[-1])}, {certificate_kind(run)}" if gap else "–"
+    return f"{words.format_number(gap.mean[-1])}, {words.certificate_kind(run)}" if gap else "–"
 
 
 def written_table(name: str, rows: Sequence[dict[str, str]]) -> Table:
@@ -139,7 +127,7 @@ def returns_table(section: Section) -> Table:
 def _dense_row(group: Group, labels: Sequence[str]) -> Row:
     published = dense_table()[group.task]
     name, best = best_published(group.task)
-    means = [float(returns.mean()) for returns in comparable_returns(group).values()]
+    means = [float(returns.mean()) for returns in sections.comparable_returns(group).values()]
     means += [published[name].mean for name in (*_QUOTED, *MODEL_BASED, PAPER) if name in published]
 
     def quote(quoted: Quoted, whose: str = "") -> Cell:
@@ -160,14 +148,14 @@ def _our_return(run: Run | None, best: float) -> Cell:
         return Cell("–", "quiet")
     returns = run.final("eval_return_mean")
     if returns is None:
-        return Cell(final_return(run), "quiet")
+        return Cell(words.final_return(run), "quiet")
     text = f"{returns.mean():,.1f} ± {returns.std():,.1f}"
     if not run.has_ended:
         return Cell(text, "quiet", f"{run.status}: {run.env_steps:,.0f} of {run.config.get('steps', 0):,} steps")
-    if not is_comparable(run):
+    if not sections.is_comparable(run):
         length = f"episodes of {run.config['task'].get('horizon')} steps, "
         return Cell(text, "quiet", f"not compared: {length}{run.env_steps:,.0f} env steps")
-    return Cell(text, "best" if returns.mean() >= best else "", name_fewer_steps(run))
+    return Cell(text, "best" if returns.mean() >= best else "", sections.name_fewer_steps(run))
 
 
 def differing_cells() -> list[str]:
@@ -192,15 +180,12 @@ def rank_table(section: Section) -> Table:
     return Table("Ranks among model-based algorithms", rows)
 
 
-def rank_errors() -> Rank:
-    """Return how much the recomputed mean and median ranks differ at most from those that the paper prints."""
-    found = _rank(dense_table())
-    errors = [np.abs(np.subtract(found[name], printed)) for name, printed in PRINTED_RANKS.items()]
-    return Rank(*np.max(errors, axis=0).tolist())
-
-
 def _our_ranks(label: str, groups: Sequence[Group]) -> Row | None:
-    finals = {group.task: returns for group in groups if (returns := comparable_returns(group).get(label)) is not None}
+    finals = {
+        group.task: returns
+        for group in groups
+        if (returns := sections.comparable_returns(group).get(label)) is not None
+    }
     if len(finals) < 2:
         return None
     published = {task: dense_table()[task] for task in finals}
@@ -208,7 +193,7 @@ def _our_ranks(label: str, groups: Sequence[Group]) -> Row | None:
         task: {**row, PAPER: Quoted(float(finals[task].mean()), float(finals[task].std()), "here")}
         for task, row in published.items()
     }
-    fewer = {group.task: name_fewer_steps(group.runs[label]) for group in groups if group.task in finals}
+    fewer = {group.task: sections.name_fewer_steps(group.runs[label]) for group in groups if group.task in finals}
     tasks = ", ".join(task + (f" ({steps})" if steps else "") for task, steps in fewer.items())
     over = f"{len(finals)} tasks: {tasks}; the paper's on these: {_rank(published)[PAPER].mean:.1f}"
     return _rank_row(f"ours: {label}", _rank(ours)[PAPER], over)
@@ -220,7 +205,7 @@ def _rank_row(algorithm: str, rank: Rank, over: str, look: str = "") -> Row:
 
 
 def _rank(tasks: dict[str, dict[str, Quoted]]) -> dict[str, Rank]:
-    return ranks(
+    return sections.ranks(
         {task: {name: row[name].mean for name in (*MODEL_BASED, PAPER) if name in row} for task, row in tasks.items()}
     )
 
@@ -232,7 +217,7 @@ def scores_table(section: Section) -> Table:
     best = max(1.0, *(float(seeds.max()) for tasks in scores.values() for seeds in tasks.values()))
     rows: list[Row] = []
     for label, tasks in scores.items():
-        found = interquartile_mean(list(tasks.values()))
+        found = sections.interquartile_mean(list(tasks.values()))
         interval = f"{found.low:.3f} to {found.high:.3f}" if np.isfinite(found.low) else "–"
         rows.append(
             {
@@ -261,7 +246,7 @@ def describe_scores(section: Section) -> list[str]:
     }
     named = [f"the {what}{'s' if names[1:] else ''} {', '.join(names)}" for what, names in omitted.items() if names]
     fewer = {
-        f"{label} on {group.task}": name_fewer_steps(group.runs[label])
+        f"{label} on {group.task}": sections.name_fewer_steps(group.runs[label])
         for group in section.groups
         for label in scores
         if group.task in dense_table() and group.task in tasks

@@ -12,7 +12,7 @@ from threading import Lock
 
 from pcmlp.errors import ConfigError
 from pcmlp.report.page import compose
-from pcmlp.report.reading import Run, load, runs_in
+from pcmlp.report.reading import find_runs, read_readable_runs
 
 _LOOPBACK = "127.0.0.1"
 _HTTP = 80  # the port that browsers leave out of the Host header
@@ -47,23 +47,14 @@ class WatchedFolder:
 
     def _folders(self) -> list[Path]:
         """Return the folder itself and those of runs elsewhere that its experiment shows."""
-        return [self.folder, *(run for run in self._runs()[0] if self.folder not in run.parents)]
-
-    def _runs(self) -> tuple[list[Path], list[str]]:
-        """Return the run folders, and a line about what is missing."""
         try:
-            return runs_in(self.folder), []
-        except ConfigError as error:
-            return sorted(file.parent for file in self.folder.rglob("metrics.csv")), [f"Left out for now: {error}"]
+            return [self.folder, *(run for run in find_runs(self.folder) if self.folder not in run.parents)]
+        except ConfigError:
+            return [self.folder]
 
     def _compose(self, version: str) -> str:
-        runs: list[Run] = []
-        paths, notes = self._runs()
-        for path in paths:
-            try:
-                runs.append(load(path))
-            except ConfigError as error:
-                notes.append(f"Left out for now: {error}")
+        runs, left_out, _ = read_readable_runs([self.folder])
+        notes = [f"Left out for now: {line}" for line in left_out]
         if not runs:
             notes.insert(0, f"No run in {self.folder.name} has written a row yet; this page updates itself.")
         try:
@@ -125,11 +116,11 @@ def start_server(folder: Path, port: int) -> Server:
     if not folder.is_dir():
         raise ConfigError(f"{folder}: is not a folder; give a run folder or a folder of runs")
     if not 0 <= port <= 65535:
-        raise ConfigError(f"--port {port}: there is no such port; give 1 to 65535, or 0 for any free port")
+        raise ConfigError(f"port={port}: there is no such port; give 1 to 65535, or 0 for any free port")
     try:
         return Server(WatchedFolder(folder), port)
     except OSError as error:
-        raise ConfigError(f"--port {port}: cannot be used ({error.strerror}); give another, or 0 for any") from error
+        raise ConfigError(f"port={port}: cannot be used ({error.strerror}); give another, or 0 for any") from error
 
 
 def watch(folder: Path, port: int) -> None:

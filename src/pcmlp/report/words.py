@@ -37,12 +37,13 @@ def describe_run(run: Run) -> str:
 
 def certificate_kind(run: Run) -> str:
     """Return the standing of the run's certificate."""
-    return _CERTIFICATES.get(str(run.certificate.get("kind")), "of a run in progress")
+    certificate = run.summary.get("certificate") or {}
+    return _CERTIFICATES.get(str(certificate.get("kind")), "of a run in progress")
 
 
-def median_steps(run: Run) -> str:
+def median_steps(run: Run, *, sustained: bool = False) -> str:
     """Return the median env steps to success over all seeds, counting those that never succeeded as infinite."""
-    median = np.median(run.steps_to_success)
+    median = np.median(run.steps_to_sustained_success if sustained else run.steps_to_success)
     return f"{median:,.0f}" if np.isfinite(median) else f"more than {run.env_steps:,.0f}"
 
 
@@ -96,7 +97,7 @@ def _exploration(run: Run) -> str:
     """Describe the coverage of a reward-free run, and the success of plans made after it."""
     share = run.final("coverage")
     entered = f"entered {format_percent(share.mean())} of the map" if share is not None else ""
-    explored = entered or f"took {run.env_steps:,.0f} env steps"
+    explored = entered or (f"explored {run.explored}" if run.explored else f"took {run.env_steps:,.0f} env steps")
     if run.planned_success is None:
         return explored
     return f"{explored} and then reached {format_percent(run.planned_success)} of the places planned for in its model"

@@ -1,7 +1,8 @@
-"""JAX's settings for commands: the compilation cache and synchronous dispatch. The library itself leaves them alone.
+"""JAX's settings: the compilation cache, for commands and agents, and synchronous dispatch, for commands. Importing the
+library leaves them alone.
 
 With the cache on disk, a program is compiled once per user, not once per run. It is in `$XDG_CACHE_HOME/pcmlp/jax` or
-`~/.cache/pcmlp/jax`; set `PCMLP_CACHE` to another folder, or to `off`.
+`~/.cache/pcmlp/jax`; set `PCMLP_CACHE` to another folder, or to `off`. A cache that is set in JAX itself is kept.
 """
 
 import contextlib
@@ -27,21 +28,31 @@ def prepare(*, tiny: bool = False) -> None:
 
 def use_cache() -> Path | None:
     """Turn the cache on; return its folder, or None if it cannot be used: a run works without it."""
-    if jax.config.jax_compilation_cache_dir:  # pyright: ignore[reportAttributeAccessIssue]
-        return None  # already set by JAX's own environment variable
     folder = cache_folder()
-    if folder is None:
-        return None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None
-    if not os.access(folder, os.W_OK | os.X_OK):
+    if cache_in_use() or folder is None or why_not_cached() is not None:
         return None
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", _WORTH_KEEPING_S)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+    compilation_cache.reset_cache()  # JAX looks for a cache only once, and may have compiled something already
     return folder
+
+
+def cache_in_use() -> bool:
+    """Return whether JAX has a compilation cache, ours or the user's own."""
+    return bool(jax.config.jax_compilation_cache_dir)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def why_not_cached() -> str | None:
+    """Return why the cache cannot be used, and what to do; None if it can be used or is turned off."""
+    folder = cache_folder()
+    if folder is None:
+        return None
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK | os.X_OK):
+            return None
+    return f"not cached, because {folder} cannot be written: set PCMLP_CACHE to another, or to off"
 
 
 @contextlib.contextmanager

@@ -12,12 +12,14 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from pcmlp.runs.folder import Row
 
 Callback = Callable[[Any, dict[str, float]], bool | None]
 
+_LONG_S = 24 * 3600.0  # iterations within this time are used to estimate the remaining time
+_CLOCK = 9  # columns of the clock beside a note
 _LINES = 20  # number of lines that plain progress prints
 _AXES = ("iteration", "seed", "env_steps")  # columns that are not curves
 
@@ -45,56 +47,116 @@ def say(console: Console, line: str) -> None:
 
 def status_line(metrics: dict[str, float]) -> str:
     """Return a line with the steps, return and bonus of an iteration."""
+    result = f"  return {metrics['eval_return_mean']:.3f}" if "eval_return_mean" in metrics else ""
     bonus = f"  bonus {metrics['bonus_mean']:.3g}" if "bonus_mean" in metrics else ""
-    return f"env steps {metrics['env_steps']:,.0f}  return {metrics['eval_return_mean']:.3f}{bonus}"
+    return f"env steps {metrics['env_steps']:,.0f}{result}{bonus}"
 
 
 class LiveProgress(contextlib.AbstractContextManager):
-    """A progress bar on a terminal."""
+    """A line on a terminal: the wait for the compiler with a clock, then a progress bar with the remaining time."""
 
-    def __init__(self, console: Console, total: int):
+    def __init__(self, console: Console, total: int, done: int = 0, note: str | None = None):
         self._bar = Progress(
             MofNCompleteColumn(),
             BarColumn(bar_width=10),  # the line must fit into 80 columns
             TextColumn("{task.description}"),
-            TimeElapsedColumn(),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            TextColumn("{task.fields[after]}"),
             console=console,
+            speed_estimate_period=_LONG_S,
         )
-        self._task = self._bar.add_task("compiling", total=total)
+        self._wait = Progress(TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True)
+        self._task = self._bar.add_task("", total=total, completed=done, after="")
+        self._note, self._done = note, done
 
     def __call__(self, source: Any, metrics: dict[str, float]) -> None:
-        """Show the iteration."""
-        self._bar.update(self._task, completed=int(metrics["iteration"]), description=status_line(metrics))
+        """Show the iteration. The wait ends with the first one that learns."""
+        iteration = int(metrics["iteration"])
+        if iteration > self._done:
+            self._begin()
+        left = "left" if iteration < (self._bar.tasks[0].total or 0) else ""
+        self._bar.update(self._task, completed=iteration, description=status_line(metrics), after=left)
+
+    def _begin(self) -> None:
+        """Replace the wait by the bar."""
+        self._wait.stop()
+        self._bar.start()
 
     def __enter__(self) -> "LiveProgress":
-        self._bar.start()
+        if self._note is None:
+            self._bar.start()
+        else:
+            if len(self._note) > self._wait.console.width - _CLOCK:
+                say(self._wait.console, self._note)
+                self._note = "compiling"
+            self._wait.add_task(self._note)
+            self._wait.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._wait.stop()
         self._bar.stop()
 
 
-class PlainProgress:
-    """About twenty lines over the whole run, for output that is not a terminal."""
+class PlainProgress(contextlib.AbstractContextManager):
+    """A line for every so many iterations, for output that is not a terminal; by default about twenty in all."""
 
-    def __init__(self, console: Console, total: int):
+    def __init__(self, console: Console, total: int, done: int = 0, note: str | None = None, every: int | None = None):
         self._file = console.file
-        self._total = total
-        self._every = -(-total // _LINES)
+        self._total, self._done, self._note = total, done, note
+        self._every = every or -(-(total - done) // _LINES)
+        self._first: tuple[int, float] | None = None  # the first iteration that was learned, and the seconds until then
 
     def __call__(self, source: Any, metrics: dict[str, float]) -> None:
         """Print the iteration if it is due."""
-        iteration = int(metrics["iteration"])
+        iteration, seconds = int(metrics["iteration"]), metrics["wall_s"]
+        if self._first is None and iteration > self._done:
+            self._first = iteration, seconds
         if iteration % self._every == 0 or iteration == self._total:
-            line = f"iteration {iteration}/{self._total}  {status_line(metrics)}  {metrics['wall_s']:.1f} s"
-            print(line, file=self._file, flush=True)
+            line = f"iteration {iteration}/{self._total}  {status_line(metrics)}  {seconds:.1f} s"
+            print(f"{line}{self._show_left(iteration, seconds)}", file=self._file, flush=True)
+
+    def _show_left(self, iteration: int, seconds: float) -> str:
+        """Return the remaining time, from the iterations after the first one, which had to be compiled."""
+        first, before = self._first or (iteration, seconds)
+        if iteration == first:
+            return ""
+        left = (seconds - before) / (iteration - first) * (self._total - iteration)
+        return f", about {show_time(left)} left" if left > 0 else ""
+
+    def __enter__(self) -> "PlainProgress":
+        if self._note is not None:
+            print(self._note, file=self._file, flush=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
 
 
-def show_progress(console: Console, total: int) -> Callback:
-    """Return the progress that suits the console."""
-    return LiveProgress(console, total) if console.is_terminal else PlainProgress(console, total)
+def show_progress(
+    console: Console, total: int, done: int = 0, note: str | None = None, every: int | None = None
+) -> Callback:
+    """Return a callback that shows progress on the console; `done` of `total` iterations are done already. `note` is
+    shown until the first one ends. With `every`, it prints a line after so many iterations, on a terminal too."""
+    if console.is_terminal and every is None:
+        return LiveProgress(console, total, done, note)
+    return PlainProgress(console, total, done, note, every)
+
+
+def show_time(seconds: float) -> str:
+    """Return a rough time, such as 5 s, 60 s, 3 min, 2 h or 5 days."""
+    if seconds >= 2 * 86_400:
+        return f"{seconds / 86_400:.0f} days"
+    if seconds >= 5400:
+        return f"{seconds / 3600:.0f} h"
+    if seconds >= 150:
+        return f"{seconds / 60:.0f} min"
+    unit = 1 if seconds < 10 else 5
+    return f"{max(1, unit * round(seconds / unit))} s"
 
 
 class TensorBoard(contextlib.AbstractContextManager):

@@ -54,11 +54,11 @@ def why_none(config: RunConfig) -> str:
     """Return why a run has no certificate, or an empty string if it has one."""
     algorithm = config.algorithm
     if isinstance(algorithm, RandomPlay):
-        return "random play promises nothing; give another --algo"
+        return "random play promises nothing; give another algo"
     if not isinstance(algorithm, Deep | PCMLP):
-        return f"{config.algo} has no model to compute a promise with; give another --algo"
+        return f"{config.algo} has no model to compute a promise with; give another algo"
     if isinstance(algorithm, Deep) and not algorithm.bonus.pays:
-        return f"{config.algo} has no bonus, so its promise may be below the optimum; give another --algo"
+        return f"{config.algo} has no bonus, so its promise may be below the optimum; give another algo"
     if isinstance(algorithm, Deep) and algorithm.reward_free:
         return "a reward-free run promises nothing about the reward; explore for it as well"
     return ""

@@ -1,23 +1,34 @@
-"""Checkpoints: all that a run needs to continue after an iteration, as `checkpoint/NNNNNN.safetensors` in its folder.
+"""Checkpoints, `checkpoint/NNNNNN.safetensors` in a run folder, and `--resume`.
 
-A checkpoint is written under another name, synced to disk and renamed, so the file is complete whenever the run is cut
-off. The last two are kept, and the one with the best evaluation. The replay of Algorithm 2 is left out:
-its rows are in `episodes/`, and may take gigabytes.
+A checkpoint has all that a run needs to continue after an iteration. The last two are kept, and the one with the best
+evaluation. The replay of Algorithm 2 is left out: its rows are in `episodes/`, and may take gigabytes.
+
+A resumed run equals an uninterrupted one, bit for bit on the same machine and versions, because all randomness of an
+iteration comes from its seed and number. So its configuration must be the same; only `steps` may grow, where no array
+of the learner depends on it (Algorithm 2; the cover of Algorithm 1 has a place for each iteration).
 """
 
 import dataclasses
 import hashlib
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import equinox as eqx
 
 from pcmlp.errors import ConfigError
-from pcmlp.runs.arrays import Damaged, load_facts_and_arrays, read_facts, restore_tree, to_bytes
-from pcmlp.runs.config import RunConfig, to_json
-from pcmlp.runs.durable import check_own, room_for, write_durably
-from pcmlp.types import Learner
+from pcmlp.runs import episodes
+from pcmlp.runs.config import RunConfig, seed_keys, to_json
+from pcmlp.runs.durable import Damaged, check_own, load_facts_and_arrays, read_facts, read_json, restore_tree, save_tree
+from pcmlp.runs.folder import PLAN, RunFolder, read_summary
+from pcmlp.runs.summary import device, versions
+from pcmlp.settings import flatten
+from pcmlp.types import MDP, Algorithm, Learner
+from pcmlp.usercode import check_code
 
+ENDED = ("finished", "certified")  # the statuses of a run that has nothing more to do
 _FORMAT = 4
 _KEPT = 2
 _SUFFIX = ".safetensors"
@@ -44,8 +55,7 @@ class Facts:
     format: int = _FORMAT
 
 
-@dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """A learner and the facts that were saved with it."""
 
     learner: Learner
@@ -62,9 +72,8 @@ def fingerprint(config: RunConfig) -> str:
 def save(folder: Path, learner: Learner, facts: Facts) -> None:
     """Write a checkpoint, then remove those that are not kept."""
     folder.mkdir(exist_ok=True)
-    data = to_bytes(learner, dataclasses.asdict(facts))
-    with room_for(f"the checkpoint of iteration {facts.iteration}", folder, len(data)):
-        write_durably(path_of(folder, facts.iteration), data)
+    what = f"the checkpoint of iteration {facts.iteration}"
+    save_tree(path_of(folder, facts.iteration), learner, dataclasses.asdict(facts), what)
     sweep(folder)
 
 
@@ -106,43 +115,140 @@ def best(folder: Path) -> int | None:
 
 def read(folder: Path, iteration: int) -> Facts:
     """Return the facts of a checkpoint."""
-    file = path_of(folder, iteration)
-    check_own(file, folder)
-    try:
-        return _facts(file, iteration, read_facts(file))
-    except (Damaged, OSError) as error:
-        raise _damaged(folder, iteration, error) from error
+    return _open(folder, iteration, lambda file: (read_facts(file), {}))[0]
 
 
 def load(folder: Path, iteration: int, like: Any) -> Checkpoint:
     """Return the checkpoint, with `like` as the structure of its learner; raise a ValueError if the arrays do not fit
     it."""
-    file = path_of(folder, iteration)
-    check_own(file, folder)
-    try:
-        record, arrays = load_facts_and_arrays(file)
-        facts = _facts(file, iteration, record)
-    except (Damaged, OSError) as error:
-        raise _damaged(folder, iteration, error) from error
+    facts, arrays = _open(folder, iteration, load_facts_and_arrays)
     return Checkpoint(restore_tree(arrays, like), facts)
 
 
-def _facts(file: Path, iteration: int, record: dict[str, Any]) -> Facts:
-    if record.get("format") != _FORMAT:
-        found = record.get("format")
-        raise ConfigError(f"{file}: has format {found}, this pcmlp reads {_FORMAT}; use the version that wrote it")
-    try:
-        facts = Facts(**record)
-    except TypeError as error:
-        raise Damaged("edited") from error
-    if facts.iteration != iteration:
-        raise Damaged("renamed or edited")
-    return facts
-
-
-def _damaged(folder: Path, iteration: int, error: Exception) -> ConfigError:
-    what = f"cannot be read ({error.strerror or error})" if isinstance(error, OSError) else str(error)
-    earlier = [n for n in iterations(folder) if n < iteration]
+def _open(folder: Path, iteration: int, reader: Callable[[Path], tuple[dict, dict]]) -> tuple[Facts, dict]:
+    """Return the checked facts of a checkpoint, and the arrays that the reader reads."""
     file = path_of(folder, iteration)
-    remedy = f"to go on from iteration {earlier[-1]}" if earlier else "to start over"
-    return ConfigError(f"{file}: {what}; remove it {remedy}")
+    check_own(file, folder)
+    try:
+        record, arrays = reader(file)
+        if (found := record.get("format")) != _FORMAT:
+            raise ConfigError(f"{file}: has format {found}, this pcmlp reads {_FORMAT}; use the version that wrote it")
+        facts = Facts(**record)
+        if facts.iteration != iteration:
+            raise Damaged("renamed or edited")
+        return facts, arrays
+    except ConfigError:
+        raise
+    except (Damaged, OSError, TypeError) as error:
+        unreadable = isinstance(error, OSError) and f"cannot be read ({error.strerror or error})"
+        what = unreadable or (str(error) if isinstance(error, Damaged) else "edited")
+        earlier = [n for n in iterations(folder) if n < iteration]
+        remedy = f"to continue from iteration {earlier[-1]}" if earlier else "to start over"
+        raise ConfigError(f"{file}: {what}; remove it {remedy}") from error
+
+
+def check_same(config: RunConfig, run: Path, trust_code: bool = True) -> None:
+    """Raise unless the folder has the same configuration; only the number of steps may be larger."""
+    if (run / PLAN).exists():
+        raise ConfigError(f"{run}: holds a plan, which cannot be resumed; give another out folder")
+    try:
+        old = read_json(run / "config.json")
+        steps = old["steps"]
+        check_code(flatten(old), old.get("code", {}), trust_code, str(run))
+    except ConfigError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # not JSON, or another kind of JSON
+        raise ConfigError(f"{run}/config.json: not the configuration of a run; give another out folder") from error
+    changed = differences(old, json.loads(to_json(config)))
+    grown = list(changed) == ["steps"] and steps < config.steps
+    if not changed or grown:
+        return
+    if "task.name" in changed:  # then show only the name: all other keys of the task differ as well
+        changed = {key: changed[key] for key in ("task.name", "algo") if key in changed}
+    shown = ", ".join(f"{key}: {before} -> {after}" for key, (before, after) in changed.items())
+    raise ConfigError(f"resume=True: {run} has another configuration ({shown}); give the same one, or another out folder")
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the dotted keys whose values differ, with both values; None where a side has no such key."""
+    before, after = flatten(old), flatten(new)
+    keys = dict.fromkeys([*before, *after])
+    return {key: (before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)}
+
+
+def is_finished(run: Path, config: RunConfig) -> bool:
+    """Return whether all iterations are done, or the certificate has ended the run; not if more steps are given."""
+    if not (run / "summary.json").exists():
+        return False
+    summary = read_summary(run)
+    if summary["status"] == "certified":
+        return read_json(run / "config.json")["steps"] == config.steps
+    return summary["status"] == "finished" and summary["iterations"] == config.num_iterations
+
+
+def latest_checkpoint(config: RunConfig, algorithm: Algorithm, mdp: MDP, run: Path) -> Checkpoint | None:
+    """Load the newest checkpoint, with its replay; None if there is none and the run starts from the beginning."""
+    folder = run / "checkpoint"
+    found = iterations(folder)
+    if not found:
+        return None
+    n, facts = found[-1], read(folder, found[-1])
+    if (facts.task, facts.algo) != (config.task_name, config.algo):
+        raise ConfigError(
+            f"{folder}: is for {facts.task}, {facts.algo}, not {config.task_name}, {config.algo}; give another out folder"
+        )
+    if facts.config_sha256 != fingerprint(config):
+        raise ConfigError(f"{folder}: has another configuration of {facts.task}; give another out folder")
+    try:
+        # Use a lambda: with the bound method, the algorithm would be an input and its numbers would be traced.
+        like = eqx.filter_eval_shape(
+            lambda keys: algorithm.without_replay(algorithm.start(keys, mdp, config.num_iterations)),
+            seed_keys(config.seeds),
+        )
+        point = load(folder, n, like)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(_misfit(config, run, str(error))) from error
+    for file in ("metrics.csv", "episodes/log"):
+        check_own(run / file, run)
+    if len(RunFolder(run).rows_through(n)) != (n + 1) * len(config.seeds):
+        raise ConfigError(f"{run}/metrics.csv: ends before iteration {n} of the checkpoint; give another out folder")
+    _check_log(run, folder, found)
+    walked = (record.rows for record in episodes.read(run / "episodes") if record.iteration <= n)
+    return Checkpoint(algorithm.restore_replay(point.learner, mdp, walked), facts)
+
+
+def _check_log(run: Path, folder: Path, found: list[int]) -> None:
+    """Raise unless the log matches the newest checkpoint; the message names the newest one that it does match."""
+    facts = {n: read(folder, n) for n in reversed(found)}
+    newest = next(
+        (n for n, fact in facts.items() if episodes.is_unchanged(run / "episodes", fact.log_bytes, fact.log_sha256)),
+        None,
+    )
+    if newest == found[-1]:
+        return
+    if newest is None:
+        remedy = "give another out folder"
+    else:
+        later = " ".join(str(path_of(folder, n)) for n in found if n > newest)
+        remedy = f"remove {later} to continue from iteration {newest}"
+    raise ConfigError(
+        f"{run}/episodes/log: truncated or edited before iteration {found[-1]} of the checkpoint; {remedy}"
+    )
+
+
+def _misfit(config: RunConfig, run: Path, error: str) -> str:
+    before = read_json(run / "config.json")["steps"]
+    if before == config.steps:
+        return f"{run}/checkpoint: written by another version of pcmlp ({error}); use that version"
+    return (
+        f"resume=True: steps: {before} -> {config.steps}, but a run of {config.algo} cannot be extended "
+        f"({error}); give {before}, or another out folder"
+    )
+
+
+def changed_machine(facts: Facts) -> list[str]:
+    """Return the differences from the machine of a checkpoint, which may change the last bits of later results."""
+    old, new = {**facts.versions, "device": facts.device}, {**versions(), "device": device()}
+    return [f"{key}: {before} -> {after}" for key, (before, after) in differences(old, new).items()]

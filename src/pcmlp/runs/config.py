@@ -15,16 +15,18 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Key
 
 from pcmlp.algorithms import METHODS
 from pcmlp.algorithms.framework import PCMLP
 from pcmlp.algorithms.method import Method
 from pcmlp.errors import ConfigError
 from pcmlp.parts import NAMES, find_known, find_method, methods_for
-from pcmlp.runs.keys import FLAGS, check_choices, check_known, check_used, split_settings, unused_reason
+from pcmlp.runs.keys import FLAGS, check_choices, check_known, check_used, parse_seeds, split_settings, unused_reason
 from pcmlp.settings import Part, flatten, overlay, parse_int, show, tiny_settings, to_record, walk
 from pcmlp.tasks import TASKS
-from pcmlp.tasks.registered import PREFIX, GymnasiumTask, find_registered
+from pcmlp.tasks.registered import find_environment
 from pcmlp.types import Algorithm, Problem, Task
 from pcmlp.usercode import check_code, check_unchanged, hash_code, is_place
 
@@ -73,6 +75,11 @@ class RunConfig:
         return {key.removesuffix(".name"): name for key, name in record.items() if key.endswith(".name")}
 
 
+def seed_keys(seeds: Iterable[int]) -> Key[Array, " seeds"]:
+    """Return the key of each seed."""
+    return jnp.stack([jax.random.key(seed) for seed in seeds])
+
+
 def resolve(
     task: str,
     algo: str | None = None,
@@ -106,16 +113,15 @@ def configure(
     check_known(given, task, algo, algorithm)
     check_choices(given, method, algo)
     algorithm = _round_up_samples(algorithm, given, task.horizon)
+    episodes = given.get("eval_episodes", preset.get("eval_episodes", DEFAULT_EPISODES))
     config = RunConfig(
         task=task,
         algo=algo,
         algorithm=algorithm,
-        seeds=tuple(parse_int("seeds", str(seed)) for seed in seeds),
+        seeds=parse_seeds(seeds),
         steps=parse_int("steps", str(preset.get("steps", DEFAULT_STEPS) if steps is None else steps)),
         preset=name,
-        eval_episodes=parse_int(
-            "eval_episodes", str(given.get("eval_episodes", preset.get("eval_episodes", DEFAULT_EPISODES)))
-        ),
+        eval_episodes=parse_int("eval_episodes", str(episodes)),
         code=hash_code({"task": task_name, "algo": algo, **given}),
     )
     _check_run(config)
@@ -124,12 +130,10 @@ def configure(
 
 def choose_task(name: str, given: Mapping[str, str]) -> Task:
     """Return the task by name, gym:ID or FILE.py:NAME, with its given settings."""
-    if name.startswith(PREFIX):
-        made_id = name.removeprefix(PREFIX)
-        limit = find_registered(made_id)
-        if limit is None and "task.horizon" not in given:
+    task: Part | None = find_environment(name)
+    if task is not None:
+        if task.time_limit is None and "task.horizon" not in given:
             raise ConfigError(f"task={name}: has no time limit; give the steps of an episode, task.horizon=INT")
-        task: Part = GymnasiumTask(id=made_id, horizon=limit or 1)
     elif is_place(name):
         task = NAMES.find("task", Task, name)()
     else:
@@ -146,7 +150,7 @@ def choose_preset(method: Method, algo: str, name: str, task_name: str, task: Ta
         return settings
     if name == "ours":
         works = " or ".join(methods_for(task_name, task.kind)) or "a method with a preset for its kind"
-        raise ConfigError(f"algo={algo}: not made for {task_name}; give algo={works}")
+        raise ConfigError(f"algo={algo}: cannot be used with {task_name}; give algo={works}")
     presets = sorted({known for other in METHODS.values() for known in other.presets})
     find_known("preset", name, presets, f"one of {', '.join(presets)}")
     raise ConfigError(f"preset={name}: {algo} has none for {task_name}; leave it out")
@@ -170,26 +174,22 @@ def _round_up_samples(algorithm: Algorithm, given: Mapping[str, str], horizon: i
 def _check_run(config: RunConfig) -> None:
     seeds, shown, horizon = config.seeds, " ".join(map(str, config.seeds)), config.task.horizon
     repeated = [seed for seed in seeds if seeds.count(seed) > 1]
-    rows = config.algorithm.replay_rows
+    rows, episodes = config.algorithm.replay_rows, config.eval_episodes
     for good, line in (
         (seeds, f"seeds={shown}: there is no seed; give at least one, such as seeds=0"),
-        (not repeated, f"seeds={shown}: {repeated[:1]} repeated; give each seed once"),
+        (not repeated, f"seeds={shown}: {next(iter(repeated), None)} is repeated; give each seed once"),
         (all(0 <= s <= _LARGEST_SEED for s in seeds), f"seeds={shown}: give numbers from 0 to {_LARGEST_SEED}"),
         (config.steps <= _LARGEST_STEPS, f"steps={config.steps}: give at most {_LARGEST_STEPS}"),
-        (
-            1 <= config.eval_episodes <= MOST_EPISODES,
-            f"eval_episodes={config.eval_episodes}: give 1 to {MOST_EPISODES}",
-        ),
+        (1 <= episodes <= MOST_EPISODES, f"eval_episodes={episodes}: give 1 to {MOST_EPISODES}"),
         (rows is None or rows >= horizon, f"replay_size={rows}: give {horizon} (an episode) or more"),
     ):
         if not good:
             raise ConfigError(line)
     if config.num_iterations < 1:
-        needed = -(-config.steps_per_iteration // 1)
-        raise ConfigError(
-            f"steps={config.steps}: less than one iteration, which takes {needed:.0f} env steps; "
-            f"give {needed:.0f} or more, or a smaller samples_per_policy"
-        )
+        needed = int(-(-config.steps_per_iteration // 1))
+        smaller = ", or a smaller samples_per_policy" if needed > horizon else ""
+        short = f"less than one iteration, which takes {needed} env steps"
+        raise ConfigError(f"steps={config.steps}: {short}; give {needed} or more{smaller}")
 
 
 def build(config: RunConfig) -> tuple[Problem, Algorithm]:
@@ -238,12 +238,8 @@ def tiny_overrides(config: RunConfig) -> list[str]:
     for key in {"samples_per_policy", "replay_size"} & set(tiny):
         tiny[key] = max(tiny[key], episode)
     tiny |= {f"task.{key}": value for key, value in task.items()}
-    used = {
-        key: value
-        for key, value in tiny.items()
-        if unused_reason(config.method, config.task, config.algorithm, key) is None
-    }
-    return [*(f"{key}={show(value)}" for key, value in used.items()), "eval_episodes=2"]
+    reason = partial(unused_reason, config.method, config.task, config.algorithm)
+    return [*(f"{key}={show(value)}" for key, value in tiny.items() if reason(key) is None), "eval_episodes=2"]
 
 
 def to_json(config: RunConfig) -> str:
@@ -296,5 +292,7 @@ def load_config(run: Path, *, trust_code: bool = False) -> RunConfig:
     try:
         text = (run / "config.json").read_text()
     except OSError as error:
-        raise ConfigError(f"{run}: not a run folder ({error.strerror}: {error.filename})") from error
+        why = f"{error.strerror}: {error.filename}"
+        remedy = "give one that train made, such as runs/TASK-ALGO"
+        raise ConfigError(f"{run}: not a run folder ({why}); {remedy}") from error
     return from_json(text, trust_code=trust_code, where=str(run))

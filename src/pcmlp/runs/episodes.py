@@ -4,7 +4,7 @@
     payload = a safetensors file: the arrays of `Transitions`, [seeds, rows, ...], the iteration and seeds as metadata
 
 A run may be cut off in the middle of a record, so reading stops at the first incomplete record, and writing
-starts over from there. A checkpoint stores the `Extent` of the log that its replay is rebuilt from.
+starts over from there. A checkpoint stores the size and hash of the log that its replay is rebuilt from.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import jax
 import numpy as np
@@ -39,13 +39,6 @@ class Record:
     rows: Transitions  # of NumPy arrays, [seeds, rows, ...]
 
 
-class Extent(NamedTuple):
-    """The log up to some point: its size and hash."""
-
-    size: int  # bytes
-    sha256: str
-
-
 class EpisodeLog:
     """The writer of a log; a context manager."""
 
@@ -53,15 +46,16 @@ class EpisodeLog:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         path = log_path(folder)
-        whole = _whole_length(path) if path.exists() else 0
-        self._size, self._hash = whole, _hash_of(path, whole) if whole else hashlib.sha256()
         self._file = path.open("ab", buffering=0)  # no buffer: `close` must not repeat a failed write
-        self._file.truncate(whole)
+        with path.open("rb") as written:
+            self.size = sum(_HEADER.size + len(payload) for payload in _payloads(written))  # bytes so far
+        self._hash = _hash_of(path, self.size)
+        self._file.truncate(self.size)
 
     @property
-    def extent(self) -> Extent:
-        """The size and hash of the log so far."""
-        return Extent(self._size, self._hash.hexdigest())
+    def sha256(self) -> str:
+        """The hash of the log so far."""
+        return self._hash.hexdigest()
 
     def append(self, iteration: int, seeds: Sequence[int], rows: Transitions) -> None:
         """Append a record; `rows` have a leading axis of seeds."""
@@ -73,7 +67,7 @@ class EpisodeLog:
             while left:  # a nearly full disk may write only a part
                 left = left[self._file.write(left) :]
             os.fsync(self._file.fileno())
-        self._size += len(record)
+        self.size += len(record)
         self._hash.update(record)
 
     def __enter__(self) -> "EpisodeLog":
@@ -83,12 +77,10 @@ class EpisodeLog:
         self._file.close()
 
 
-def is_unchanged(folder: Path, extent: Extent) -> bool:
-    """Return whether the log still begins with the bytes of the extent."""
+def is_unchanged(folder: Path, size: int, sha256: str) -> bool:
+    """Return whether the log still begins with `size` bytes of this hash."""
     path = log_path(folder)
-    if not path.exists() or path.stat().st_size < extent.size:
-        return False
-    return _hash_of(path, extent.size).hexdigest() == extent.sha256
+    return path.exists() and path.stat().st_size >= size and _hash_of(path, size).hexdigest() == sha256
 
 
 def log_path(folder: Path) -> Path:
@@ -134,11 +126,6 @@ def _payloads(file: BinaryIO) -> Iterator[bytes]:
         if zlib.crc32(payload) != checksum:
             return
         yield payload
-
-
-def _whole_length(path: Path) -> int:
-    with path.open("rb") as file:
-        return sum(_HEADER.size + len(payload) for payload in _payloads(file))
 
 
 def _hash_of(path: Path, size: int) -> "hashlib._Hash":

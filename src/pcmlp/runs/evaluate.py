@@ -1,8 +1,15 @@
-"""Evaluation in the world: deterministic policies, the task's reward, and random numbers fixed by the seed."""
+"""What is measured in the world: returns and coverage.
+
+Evaluation is of deterministic policies, under the task's reward, with random numbers fixed by the seed. Coverage is the
+share of a task's map that the real steps of learning have entered, by which reward-free exploration is judged:
+
+    coverage_n = |free squares entered by the policies 1 ... n| / |free squares|        (paper: section 7.3, figure 1)
+"""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -10,18 +17,25 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
 
 from pcmlp.algorithms.stages import EVALUATION
 from pcmlp.errors import ConfigError
-from pcmlp.runs.aim import Functions, with_objective
-from pcmlp.runs.arrays import named_arrays
-from pcmlp.runs.config import MOST_EPISODES, RunConfig
-from pcmlp.runs.durable import write_json
-from pcmlp.runs.policy import SavedRun
+from pcmlp.maps import Map
+from pcmlp.programs import program
+from pcmlp.replay import Transitions
+from pcmlp.runs.config import MOST_EPISODES, RunConfig, seed_keys
+from pcmlp.runs.durable import named_arrays, write_json
+from pcmlp.runs.folder import read_metrics
+from pcmlp.runs.policy import Functions, SavedRun, with_objective
 from pcmlp.runs.summary import device, versions
 from pcmlp.trees import take
 from pcmlp.types import Action, Policy, State, World
+from pcmlp.world import JaxWorld
+
+COLUMN = "coverage"
+
+_FEWER = 5  # evaluation episodes of the deployed policy for each one of an exploring policy that searches
 
 
 def evaluation_keys(keys: Key[Array, " seeds"]) -> Key[Array, " seeds"]:
@@ -36,6 +50,7 @@ class Evaluator:
     world: World
     keys: Array
     episodes: int
+    exploring: bool = False  # whether it evaluates exploring policies, which matter less than those to deploy
     evaluated_episodes: int = 0  # per seed, so far
     _last: dict[str, np.ndarray] | None = None
     _returns: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
@@ -44,9 +59,12 @@ class Evaluator:
         """Return the returns, [seeds, episodes]."""
         arrays = named_arrays(policies)
         if self._last is None or any(not np.array_equal(arrays[name], old) for name, old in self._last.items()):
-            self._returns = np.asarray(self.world.evaluate(self.keys, policies.resolve(), self.episodes))
+            # Fewer where episodes are expensive. Elsewhere as many, so that both evaluations are one compiled program.
+            expensive = policies.searches or not isinstance(self.world, JaxWorld)
+            episodes = -(-self.episodes // _FEWER) if self.exploring and expensive else self.episodes
+            self._returns = np.asarray(self.world.evaluate(self.keys, policies.resolve(), episodes))
             self._last = arrays
-            self.evaluated_episodes += self.episodes
+            self.evaluated_episodes += episodes
         return self._returns
 
 
@@ -122,4 +140,45 @@ def _keys(config: RunConfig, seed: int | None) -> Key[Array, " seeds"]:
     """Return the keys of the run's own evaluations, or those of one seed for all policies."""
     if seed is not None and not 0 <= seed < 2**32:
         raise ConfigError(f"seed={seed}: give a number from 0 to {2**32 - 1}")
-    return evaluation_keys(jnp.stack([jr.key(number if seed is None else seed) for number in config.seeds]))
+    return evaluation_keys(seed_keys(config.seeds if seed is None else [seed] * len(config.seeds)))
+
+
+@program
+@eqx.filter_vmap(in_axes=(None, 0, 0))
+def _enter(ground: Map, entered: Bool[Array, "rows columns"], steps: Transitions) -> Bool[Array, "rows columns"]:
+    """Return the squares entered so far; next states count too, because no row begins at the end of an episode."""
+    states = jnp.concatenate([steps.state, steps.next_state])
+    places = states[:, jnp.array(ground.coordinates)]
+    return entered | ground.entered(places, jnp.concatenate([steps.valid, steps.valid]))
+
+
+class Entered:
+    """The squares that each seed has entered so far; empty for a task without a map."""
+
+    def __init__(self, ground: Map | None, seeds: int):
+        self._map = ground
+        self._entered = None if ground is None else jnp.zeros((seeds, *ground.free.shape), bool)
+
+    def add(self, walked: Iterable[Transitions]) -> None:
+        """Add real steps; every array has a leading axis of seeds."""
+        if self._map is None:
+            return
+        for steps in walked:
+            self._entered = _enter(self._map, self._entered, steps)
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Return the coverage of each seed, by counting, so that it is the same on every machine."""
+        if self._map is None:
+            return {}
+        entered, free = np.asarray(self._entered), np.asarray(self._map.free)
+        return {COLUMN: (entered & free).sum(axis=(1, 2)) / free.sum()}
+
+
+def read_coverage(run: Path) -> dict[int, float]:
+    """Return the final coverage of each seed of a run."""
+    metrics = read_metrics(run)
+    if COLUMN not in metrics:
+        raise ConfigError(
+            f"{run}: has no coverage, because its task has no map; choose a run of point-umaze or ant-umaze"
+        )
+    return {int(seed): share for seed, share in zip(metrics["seed"], metrics[COLUMN], strict=True)}

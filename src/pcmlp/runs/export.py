@@ -22,6 +22,7 @@ from pcmlp.runs.durable import check_own
 from pcmlp.runs.episodes import Record, log_path, read
 from pcmlp.runs.folder import RunFolder, read_summary
 from pcmlp.spaces import Box, Space
+from pcmlp.types import MDP
 
 _NEEDED = ("minari", "h5py")  # Minari needs h5py to write files
 _PER_EPISODE = 20_000  # bytes of HDF5 overhead per episode
@@ -44,18 +45,29 @@ def export(run: Path, name: str, *, trust_code: bool = False) -> Any:
     """Write the dataset and return it; bad input writes nothing."""
     check_name(name)
     config = load_config(run, trust_code=trust_code)
-    mdp = build_problem(config.task).world.mdp
-    check_own(log_path(RunFolder(run).episodes), run)
-    episodes = [episode for record in read(RunFolder(run).episodes) for episode in episodes_of(record, mdp.actions)]
-    check_episodes(episodes, mdp.states, run)
-    return write(name, episodes, config, mdp.states, mdp.actions, read_origin(run))
+    mdp, folder = build_problem(config.task).world.mdp, RunFolder(run).episodes
+    log = log_path(folder)
+    check_own(log, run)
+    episodes = [episode for record in read(folder) for episode in episodes_of(record, mdp.actions)]
+    if not episodes:
+        raise ConfigError(f"{log}: it has no whole episode; train the run first, with resume=True if it was cut off")
+    wanted = (mdp.states.size,) if isinstance(mdp.states, Box) else ()
+    if any(episode.observations.shape[1:] != wanted for episode in episodes):
+        raise ConfigError(f"{log}: not the episodes of the configuration beside it; train the run again")
+    facts = {"task": config.task_name, "seeds": list(config.seeds), "horizon": config.task.horizon}
+    try:
+        summary = read_summary(run)
+        facts |= {"command": summary["command"], "versions": summary["versions"]}
+    except (OSError, ValueError, KeyError, TypeError):  # the run has not ended yet
+        pass
+    return write(name, episodes, config, mdp, facts)
 
 
 def check_name(name: str) -> None:
     """Raise unless Minari is installed and accepts the name."""
     for package in _NEEDED:
         if importlib.util.find_spec(package) is None:
-            raise ConfigError(f"--minari: needs {package}; pip install 'pcmlp[minari]'")
+            raise ConfigError(f"minari: needs {package}; pip install 'pcmlp[minari]'")
     from minari.dataset.minari_dataset import parse_dataset_id
 
     try:
@@ -65,7 +77,7 @@ def check_name(name: str) -> None:
         named = False
     if not named:
         form = "letters, digits, - and _, at least two of them before the /, and a version"
-        raise ConfigError(f"--minari {name}: not a name for Minari; give one like pcmlp/mountain-car-v0: {form}")
+        raise ConfigError(f"minari={name}: not a name for Minari; give one like pcmlp/mountain-car-v0: {form}")
 
 
 def episodes_of(record: Record, actions: Space) -> Iterator[Episode]:
@@ -84,32 +96,13 @@ def episodes_of(record: Record, actions: Space) -> Iterator[Episode]:
             yield Episode(seed, record.iteration, observations, action[rows], reward[rows], terminal[rows], truncations)
 
 
-def check_episodes(episodes: list[Episode], states: Space, run: Path) -> None:
-    """Raise unless there are episodes, and they fit the task."""
-    log = log_path(RunFolder(run).episodes)
-    if not episodes:
-        raise ConfigError(f"{log}: no whole episode in it; train the run first, by --resume if it was cut off")
-    wanted = (states.size,) if isinstance(states, Box) else ()
-    if any(episode.observations.shape[1:] != wanted for episode in episodes):
-        raise ConfigError(f"{log}: not the episodes of the configuration beside it; train the run again")
-
-
-def read_origin(run: Path) -> dict[str, Any]:
-    """Return the command and the versions of a run; nothing if it has not ended yet."""
-    try:
-        summary = read_summary(run)
-        return {name: summary[name] for name in ("command", "versions")}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-
-
-def write(
-    name: str, episodes: list[Episode], config: RunConfig, states: Space, actions: Space, facts: dict[str, Any]
-) -> Any:
+def write(name: str, episodes: list[Episode], config: RunConfig, mdp: MDP, facts: dict[str, Any]) -> Any:
     """Write the episodes as a Minari dataset and return it."""
     import minari
     from minari.data_collector import EpisodeBuffer
 
+    place = free_place(name)
+    check_room(episodes, place, name)
     buffers = [
         EpisodeBuffer(
             seed=episode.seed,
@@ -121,9 +114,11 @@ def write(
         )
         for episode in episodes
     ]
-    facts = {"task": config.task_name, "seeds": list(config.seeds), "horizon": config.task.horizon, **facts}
-    place = free_place(name)
-    check_room(episodes, place, name)
+    description = (
+        f"Every real step that the algorithm {config.algo} took to learn {config.task_name}, in order. The seed of an "
+        "episode is that of its learner, its iteration the one that collected it. An episode that was "
+        f"truncated before its horizon of {config.task.horizon} steps was cut off there: no more were collected."
+    )
     try:
         with warnings.catch_warnings(action="ignore"):  # Minari warns about missing metadata, such as an e-mail address
             dataset = minari.create_dataset_from_buffers(
@@ -131,17 +126,16 @@ def write(
                 buffers,
                 algorithm_name=config.algo,
                 author="pcmlp",
-                observation_space=enclose(states, [episode.observations for episode in episodes]),
-                action_space=enclose(actions, [episode.actions for episode in episodes]),
-                description=describe(config),
+                observation_space=enclose(mdp.states, [episode.observations for episode in episodes]),
+                action_space=enclose(mdp.actions, [episode.actions for episode in episodes]),
+                description=description,
             )
         dataset.storage.update_metadata(facts)
         dataset.storage.update_episode_metadata({"iteration": episode.iteration} for episode in episodes)
-    except FileExistsError as error:  # another process was faster: the folder belongs to it
-        raise ConfigError(f"--minari {name}: {error}") from error
     except BaseException as error:
-        if isinstance(error, ValueError) and "already exists" in str(error):  # the same case, as another error
-            raise ConfigError(f"--minari {name}: {error}") from error
+        # Another process was faster, so the folder belongs to it. Minari raises either of two errors.
+        if isinstance(error, FileExistsError) or isinstance(error, ValueError) and "already exists" in str(error):
+            raise ConfigError(f"minari={name}: {error}") from error
         shutil.rmtree(place, ignore_errors=True)  # Minari would load half a dataset as a whole one
         if isinstance(error, OSError):
             raise unwritable(name, error.strerror or error) from error
@@ -158,7 +152,7 @@ def free_place(name: str) -> Path:
     except OSError as error:
         raise unwritable(name, error.strerror or error) from error
     if place.exists():
-        raise ConfigError(f"--minari {name}: {place} exists and is not overwritten; give another name or version")
+        raise ConfigError(f"minari={name}: {place} exists and is not overwritten; give another name or version")
     return place
 
 
@@ -174,7 +168,7 @@ def check_room(episodes: list[Episode], place: Path, name: str) -> None:
 
 def unwritable(name: str, why: object) -> ConfigError:
     """Return the error about a dataset that cannot be written."""
-    return ConfigError(f"--minari {name}: cannot be written ({why}); MINARI_DATASETS_PATH names another folder")
+    return ConfigError(f"minari={name}: cannot be written ({why}); MINARI_DATASETS_PATH names another folder")
 
 
 def enclose(space: Space, values: list[np.ndarray]) -> Any:
@@ -186,12 +180,3 @@ def enclose(space: Space, values: list[np.ndarray]) -> Any:
     low = np.min([space.bounds[0], *(each.min(axis=0) for each in values)], axis=0)
     high = np.max([space.bounds[1], *(each.max(axis=0) for each in values)], axis=0)
     return spaces.Box(low, high, dtype=np.float32)
-
-
-def describe(config: RunConfig) -> str:
-    """Return the description of the dataset."""
-    return (
-        f"Every real step that the algorithm {config.algo} took to learn {config.task_name}, in order. The seed of an "
-        "episode is that of its learner, its iteration the one that collected it. An episode that was "
-        f"truncated before its horizon of {config.task.horizon} steps was cut off there: no more were collected."
-    )

@@ -1,20 +1,35 @@
 """The run folder: `config.json`, `metrics.csv`, `summary.json`, `episodes/`, `policy/`, `checkpoint/`, `lock`.
 
-Everything is on disk before the next iteration begins, so a run that was cut off can be read.
+Everything is on disk before the next iteration begins, so a run that was cut off can be read. A lock allows one process
+per folder: the process locks the file `lock` while it lives, and signs it. The operating system releases the lock of a
+process that died, so a stale lock blocks no other process. A file server can be wrong in both directions: it may keep
+the lock of a machine that died long ago (`once_free`), and it may release a lock whose process is alive, or not support
+locks at all. So the holder checks its signature before every write.
 """
 
 import csv
 import io
+import json
 import math
 import os
-from collections.abc import Sequence
+import platform
+import time
+import uuid
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from pcmlp.errors import ConfigError
+from pcmlp.errors import ConfigError, RunStopped
 from pcmlp.runs.durable import read_json, room_for, write_json, write_text
-from pcmlp.runs.lock import NAME as LOCK
-from pcmlp.runs.lock import Lock
+
+try:
+    import fcntl
+except ImportError:  # Windows has no fcntl, so nothing is locked
+    fcntl = None
+
+LOCK = "lock"
+PLAN = "plan.json"  # in the folder of a plan
+_RETRY_S = 5.0  # seconds between two attempts to lock a folder
 
 # The documented columns, in this order; columns of an algorithm come after them.
 COLUMNS = (
@@ -33,11 +48,103 @@ COLUMNS = (
 Row = dict[str, Any]  # column -> number, or None where it is not defined
 
 
+class InUse(ConfigError):
+    """A run whose lock another process holds."""
+
+
+class Lock:
+    """A context manager that takes the lock of a run and signs it. If two processes get the lock, it belongs to the
+    later one."""
+
+    def __init__(self, run: Path):
+        self._run = run
+        self._file = os.fdopen(os.open(run / LOCK, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0)
+        try:
+            _take(self._file, run)
+            self._signature = _sign(self._file)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def check(self) -> None:
+        """Raise if another process has taken over the run."""
+        try:
+            mine = (self._run / LOCK).read_bytes() == self._signature  # reopened, so that a file server is asked again
+        except OSError:
+            mine = False
+        if not mine:
+            raise RunStopped(f"{self._run}: another process has taken over this run; this process has stopped")
+
+    def __enter__(self) -> "Lock":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the lock."""
+        self._file.close()
+
+
+def once_free(run: Path, do: Callable[[], object], seconds: float, dead: Callable[[], Collection[str]]) -> None:
+    """Call `do`, which needs the run's lock; try again while another process holds the lock.
+
+    After `seconds`, remove the lock if the machine that holds it is among those that `dead` returns. `dead` is not
+    called earlier, because finding dead machines may take time.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            do()
+            return
+        except InUse:
+            if time.monotonic() < end:
+                time.sleep(_RETRY_S)
+            elif _holder(run).get("host") in dead():
+                (run / LOCK).unlink(missing_ok=True)
+            else:
+                raise
+
+
+def _take(file: IO[bytes], run: Path) -> None:
+    try:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError) as error:
+        holder, who = _holder(run), "another process"
+        if {"process", "host", "since"} <= holder.keys():
+            who = f"process {holder['process']} on {holder['host']} since {holder['since']}"
+        raise InUse(f"{run}: in use by {who}; wait for it or stop it, or give another out folder") from error
+    except OSError:  # a file system without locks, so nothing is locked
+        pass
+
+
+def _sign(file: IO[bytes]) -> bytes:
+    """Write a signature over the old one in a single write: the file is never empty, and no cache keeps it."""
+    holder = {"process": os.getpid(), "host": platform.node(), "since": time.strftime("%F %T %Z")}
+    signature = json.dumps({**holder, "signature": uuid.uuid4().hex}).encode()
+    file.seek(0)
+    file.write(signature)
+    file.truncate()
+    os.fsync(file.fileno())
+    return signature
+
+
+def _holder(run: Path) -> dict[str, Any]:
+    """Return the record that the holder wrote; empty if it has not written yet."""
+    try:
+        holder = json.loads((run / LOCK).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return holder if isinstance(holder, dict) else {}
+
+
 class RunFolder:
     """The folder of one run."""
 
     def __init__(self, path: Path):
         self.path = path
+        self.episodes, self.policy, self.checkpoint = path / "episodes", path / "policy", path / "checkpoint"
         self._columns: list[str] = []
 
     @staticmethod
@@ -54,23 +161,8 @@ class RunFolder:
                 lock.close()
                 raise
         except OSError as error:
-            raise ConfigError(f"--out {path}: cannot be written ({error.strerror}); give another folder") from error
+            raise ConfigError(f"out={path}: cannot be written ({error.strerror}); give another folder") from error
         return RunFolder(path), lock
-
-    @property
-    def episodes(self) -> Path:
-        """The folder of the episode log."""
-        return self.path / "episodes"
-
-    @property
-    def policy(self) -> Path:
-        """The folder of the deployed policies."""
-        return self.path / "policy"
-
-    @property
-    def checkpoint(self) -> Path:
-        """The folder of the checkpoints."""
-        return self.path / "checkpoint"
 
     def cut(self, iteration: int) -> list[Row]:
         """Drop the rows after an iteration from `metrics.csv`, and return the others."""
@@ -94,23 +186,24 @@ class RunFolder:
         """Append rows to `metrics.csv`. Row 0 is written before the columns of the algorithm are known, so columns may
         be added later."""
         path = self.path / "metrics.csv"
+        text = io.StringIO()
         new = [name for row in rows for name in row if name not in COLUMNS and name not in self._columns]
         if new or not self._columns:
             kept = _rows(path) if self._columns else []
             self._columns = [*(self._columns or COLUMNS), *dict.fromkeys(new)]
-            write_text(path, ",".join(self._columns) + "\n")
+            text.write(",".join(self._columns) + "\n")
             rows = [*kept, *rows]
-        text = io.StringIO()
+        begins = text.tell() > 0
         writer = csv.DictWriter(text, self._columns, lineterminator="\n")
         writer.writerows({name: show_number(value) for name, value in row.items()} for row in rows)
-        with room_for("the rows of an iteration", self.path, len(text.getvalue())), path.open("a", newline="") as file:
-            file.write(text.getvalue())
-            file.flush()
-            os.fsync(file.fileno())
-
-    def write_config(self, config: str) -> None:
-        """Write `config.json`."""
-        write_text(self.path / "config.json", config)
+        with room_for("the rows of an iteration", self.path, len(text.getvalue())):
+            if begins:
+                write_text(path, text.getvalue())
+                return
+            with path.open("a", newline="") as file:
+                file.write(text.getvalue())
+                file.flush()
+                os.fsync(file.fileno())
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write `summary.json`."""
@@ -137,10 +230,11 @@ def as_read(row: Row) -> Row:
 def check_free(path: Path) -> None:
     """Raise unless a new run can be written into the folder."""
     if path.is_dir() and any(file.name != LOCK for file in path.iterdir()):
-        remedy = "or --resume to go on with it" if (path / "config.json").exists() else "new or empty"
-        raise ConfigError(f"--out {path}: already holds files, which are not overwritten; give another, {remedy}")
+        is_run = (path / "config.json").exists()
+        remedy = "another folder, or resume=True to continue the run in it" if is_run else "a new or empty folder"
+        raise ConfigError(f"out={path}: this folder contains files, which are not overwritten; give {remedy}")
     if path.exists() and not path.is_dir():
-        raise ConfigError(f"--out {path}: is a file; give another folder")
+        raise ConfigError(f"out={path}: is a file; give another folder")
 
 
 def show_number(value: Any) -> str:
@@ -175,11 +269,6 @@ def read_table(path: Path) -> list[dict[str, str]]:
     if not text.endswith("\n") or any(len(line) != len(lines[0]) for line in lines):
         raise ConfigError(f"{path}: half-written or edited; remove it to make it again")
     return [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
-
-
-def read_config(run: Path) -> dict[str, Any]:
-    """Read `config.json` without checking it."""
-    return read_json(run / "config.json")
 
 
 def read_summary(run: Path) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pcmlp.algorithms import METHODS
 from pcmlp.algorithms.deep import Deep
 from pcmlp.algorithms.method import Method
-from pcmlp.errors import ConfigError
-from pcmlp.parts import NAMES, PARTS, nearest
-from pcmlp.settings import Part, walk
+from pcmlp.errors import ConfigError, nearest
+from pcmlp.parts import NAMES, PARTS
+from pcmlp.settings import Part, parse_int, walk
 from pcmlp.types import Algorithm, Task
 from pcmlp.usercode import is_place
 
@@ -28,6 +28,15 @@ def split_settings(settings: Iterable[str]) -> dict[str, str]:
             raise ConfigError(f"{key}={text.strip()}: set twice (before: {given[key]}); give it once")
         given[key] = text.strip()
     return given
+
+
+def parse_seeds(seeds: Sequence[int | str]) -> tuple[int, ...]:
+    """Return the seeds as whole numbers."""
+    try:
+        return tuple(parse_int("seeds", str(seed)) for seed in seeds)
+    except ConfigError:
+        shown = " ".join(map(str, seeds))
+        raise ConfigError(f"seeds={shown}: give whole numbers separated by spaces, such as seeds=0 1 2") from None
 
 
 def setting_keys(task: Task, algorithm: Algorithm) -> list[str]:
@@ -57,13 +66,15 @@ def check_known(given: Mapping[str, str], task: Task, algo: str, algorithm: Algo
     keys = setting_keys(task, algorithm)
     for key, text in given.items():
         if key not in keys:
-            raise ConfigError(f"{key}={text}: {_explain(key, task, algo, algorithm, keys)}")
+            raise ConfigError(f"{key}={text}: {_explain(key, text, task, algo, algorithm, keys)}")
 
 
-def _explain(key: str, task: Task, algo: str, algorithm: Algorithm, keys: Sequence[str]) -> str:
+def _explain(key: str, text: str, task: Task, algo: str, algorithm: Algorithm, keys: Sequence[str]) -> str:
     """Return what is wrong with an unknown key, and what to do."""
     if key in FLAGS or key in ("task.name", "task.id"):
-        return f"not a setting; give {'the task' if key.startswith('task') else key} as an argument of its own"
+        return (
+            f"not a setting; give {'the task' if key.startswith('task') else f'{key}={text}'} as an argument of its own"
+        )
     group, _, name = key.rpartition(".")
     part = {**dict(_groups(algorithm)), "task": task}.get(group)
     if part is not None and group:
@@ -78,7 +89,9 @@ def _explain(key: str, task: Task, algo: str, algorithm: Algorithm, keys: Sequen
     ]
     if owners:
         return f"{algo} has no such setting (it is one of {', '.join(owners)}); leave it out"
-    return f"unknown key; the nearest is {nearest(key, keys)}"
+    if not any(text in names for names in PARTS.values()):
+        keys = [known for known in keys if not known.endswith(".name")]
+    return f"unknown key; the nearest is {nearest(key, keys)} (pcmlp list {algo} shows them all)"
 
 
 def _groups(part: Part, path: str = "") -> Iterable[tuple[str, Part]]:

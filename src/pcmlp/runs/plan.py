@@ -11,28 +11,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
+from rich.console import Console
 
 from pcmlp.algorithms.deep import Deep, DeepLearner
 from pcmlp.algorithms.replan import Ahead, Search, replan, search
 from pcmlp.errors import ConfigError, RunStopped
 from pcmlp.parts import NAMES
-from pcmlp.runs.aim import FILE, Aim, Functions, check_functions, with_objective
-from pcmlp.runs.config import RunConfig, build, load_config, to_json
+from pcmlp.runs.callbacks import say
+from pcmlp.runs.checkpoint import latest_checkpoint
+from pcmlp.runs.config import RunConfig, build, load_config, seed_keys, to_json
 from pcmlp.runs.durable import write_json
 from pcmlp.runs.episodes import read
-from pcmlp.runs.folder import RunFolder, check_free
-from pcmlp.runs.policy import save_policies
-from pcmlp.runs.resume import latest_checkpoint
-from pcmlp.runs.run import seed_keys
+from pcmlp.runs.folder import PLAN, RunFolder, check_free
+from pcmlp.runs.policy import Aim, Functions, check_functions, save_policies, with_objective
 from pcmlp.runs.summary import device, versions
 from pcmlp.tasks.checks import Samples
 from pcmlp.trees import take
-from pcmlp.types import Policy, Problem
+from pcmlp.types import MDP, Policy, Problem, Unknown
 
 _AHEAD = Ahead()
+_SHOWN = 6  # coordinates whose range is shown
 
 
 class LearnedRun(NamedTuple):
@@ -102,6 +104,28 @@ def collected(learned: LearnedRun) -> Samples:
     return state, action, next_state
 
 
+def describe_pay(functions: Functions, mdp: MDP, samples: Samples) -> str:
+    """Return a line about the reward at the collected steps; a warning with the visited ranges, if the reward is the
+    same at all of them; an empty string, if the reward is learned."""
+    reward = functions.reward or mdp.reward
+    if isinstance(reward, Unknown) or not len(samples[0]):
+        return ""
+    paid = np.asarray(jax.jit(jax.vmap(reward))(*samples))
+    least, most = paid.min(), paid.max()
+    if least < most:
+        count = np.count_nonzero(paid)
+        return f"the reward is {least:.4g} to {most:.4g} at {len(paid):,} visited states; not 0 at {count:,}"
+    seen = np.concatenate([np.asarray(samples[0]), np.asarray(samples[2])])
+    ends = zip(seen.min(axis=0), seen.max(axis=0), strict=True)
+    ranges = [f"state[{i}] in [{low:.4g}, {high:.4g}]" for i, (low, high) in enumerate(ends)]
+    more = [f"and {len(ranges) - _SHOWN} more coordinates"] if len(ranges) > _SHOWN else []
+    return (
+        f"warning: the reward is {most:.4g} at all {len(paid):,} visited states: {', '.join(ranges[:_SHOWN] + more)}; "
+        "compare its numbers with these ranges, or explore for more steps; planning continues, because the model may "
+        "reach other states"
+    )
+
+
 def plan(
     learned: LearnedRun,
     functions: Functions,
@@ -137,14 +161,23 @@ def choose_way(learned: LearnedRun, searches: bool, counts: Mapping[str, int]) -
 
 
 def plan_run(
-    learned: LearnedRun, aim: Aim, out: Path, how: Ahead | Search = _AHEAD, command: str = ""
+    learned: LearnedRun,
+    aim: Aim,
+    out: Path,
+    how: Ahead | Search = _AHEAD,
+    command: str = "",
+    console: Console | None = None,
 ) -> dict[str, Any]:
-    """Plan into the folder `out` and return the contents of `plan.json`; bad input writes nothing."""
+    """Plan into the folder `out` and return the contents of `plan.json`; bad input writes nothing. Before it plans, it
+    prints what the reward pays at the steps of the run's log."""
     began = time.perf_counter()
     check_free(out)
     aim = aim.with_hash()
     functions = aim.load(True, out)  # trusted: the user has just given the code by name
-    check_functions(functions, learned.problem.world.mdp, collected(learned))
+    mdp, samples = learned.problem.world.mdp, collected(learned)
+    check_functions(functions, mdp, samples)
+    if line := describe_pay(functions, mdp, samples):
+        say(console or Console(), line)
     planned = plan(learned, functions, aim.success_return, how)
     searches = isinstance(how, Search)
     _, attempts, rounds = planned.values.shape
@@ -169,5 +202,5 @@ def plan_run(
     folder, lock = RunFolder.create(out, to_json(learned.config))
     with lock:
         save_policies(folder.policy, planned.policies, learned.config)
-        write_json(out / FILE, record)
+        write_json(out / PLAN, record)
     return record

@@ -1,24 +1,106 @@
-"""The deployed policy of each seed on disk: the policies of a run, or of a plan for another reward (`runs/plan.py`)."""
+"""The deployed policy of each seed on disk, of a run or of a plan for another reward, and the objective of a plan:
+reward, end and success as functions of (s, a, s'), each given as FILE.py:NAME."""
 
 import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 
 from pcmlp.algorithms.deep import Deep, DeepLearner
 from pcmlp.algorithms.replan import Search, guided_policies
 from pcmlp.errors import ConfigError
-from pcmlp.runs.aim import Aim, Functions, read_plan, with_objective
-from pcmlp.runs.arrays import Damaged, load_facts_and_arrays, named_arrays, restore_tree, save_tree
 from pcmlp.runs.checkpoint import fingerprint
-from pcmlp.runs.config import RunConfig, build, load_config
-from pcmlp.runs.durable import check_own, room_for
+from pcmlp.runs.config import RunConfig, build, load_config, seed_keys
+from pcmlp.runs.durable import Damaged, check_own, load_facts_and_arrays, read_json, restore_tree, save_tree
+from pcmlp.runs.folder import PLAN
+from pcmlp.tasks.checks import Samples, check_reward, check_terminal
 from pcmlp.types import MDP, Algorithm, Learner, Policy, Problem
+from pcmlp.usercode import check_code, hash_code, load_function
 
 _FILE = "policy.safetensors"
+
+
+class Functions(NamedTuple):
+    """Functions of (s, a, s'). None means the task's own function, or a success that is decided by the return."""
+
+    reward: Callable | None = None
+    terminal: Callable | None = None
+    success: Callable | None = None  # an episode succeeds if this holds at one of its steps
+
+
+@dataclass(frozen=True)
+class Aim:
+    """An objective, given by the places of its functions in the user's code."""
+
+    reward: str | None = None  # FILE.py:NAME; None: the task's own
+    terminal: str | None = None  # FILE.py:NAME; None: the task's own
+    success: str | None = None  # FILE.py:NAME of a predicate
+    success_return: float | None = None  # an episode succeeds if its return is at least this
+    code: dict[str, str] = field(default_factory=dict)  # file -> SHA-256
+
+    def __post_init__(self) -> None:
+        if self.success is not None and self.success_return is not None:
+            raise ConfigError(f"--success {self.success}: --success-return is given as well; give one of them")
+
+    @property
+    def flags(self) -> dict[str, str | None]:
+        """The flags of the functions and their places."""
+        return {"--reward": self.reward, "--terminal": self.terminal, "--success": self.success}
+
+    @property
+    def places(self) -> dict[str, str]:
+        """The places that are given, by flag."""
+        return {flag: place for flag, place in self.flags.items() if place is not None}
+
+    def with_hash(self) -> "Aim":
+        """Return the aim with the current hashes of its files."""
+        return dataclasses.replace(self, code=hash_code(self.places))
+
+    def load(self, trust_code: bool, where: Path | str) -> Functions:
+        """Import the functions, if their code is trusted and unchanged."""
+        check_code(self.places, self.code, trust_code, str(where))
+        return Functions(*(load_function(flag, place) for flag, place in self.flags.items()))
+
+
+def check_functions(functions: Functions, mdp: MDP, samples: Samples) -> None:
+    """Raise unless each function returns one float or bool in JAX and uses only coordinates that exist, and the reward
+    is finite at all collected steps."""
+    states, actions = mdp.states, mdp.actions
+    if functions.reward is not None:
+        check_reward(functions.reward, states, actions, samples)
+    if functions.terminal is not None:
+        check_terminal(functions.terminal, states, actions, samples)
+    if functions.success is not None:
+        check_terminal(functions.success, states, actions, samples, "success")
+
+
+def with_objective(problem: Problem, functions: Functions, success_return: float | None) -> Problem:
+    """Return the problem with another reward and end. The task's success return does not apply to another reward."""
+    mdp = problem.world.mdp
+    reward, terminal = functions.reward or mdp.reward, functions.terminal or mdp.terminal
+    if success_return is None and functions.reward is None:
+        success_return = problem.success_return
+    world = dataclasses.replace(problem.world, mdp=dataclasses.replace(mdp, reward=reward, terminal=terminal))
+    return dataclasses.replace(problem, world=world, success_return=success_return)
+
+
+def read_plan(folder: Path) -> tuple[Aim | None, Search | None]:
+    """Return the objective that a folder's policies were planned for, and their search; None for a run."""
+    file = folder / PLAN
+    if not file.exists():
+        return None, None
+    check_own(file, folder)
+    try:
+        record = read_json(file)
+        aim, search = Aim(**record["aim"]), record.get("search")
+        if not all(isinstance(place, str) for place in aim.places.values()):
+            raise ValueError("a place is not a string")
+        return aim, None if search is None else Search(**search)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{file}: truncated, edited or of an older pcmlp; plan it again") from error
 
 
 def save_policies(folder: Path, policies: Policy, config: RunConfig) -> None:
@@ -29,9 +111,7 @@ def save_policies(folder: Path, policies: Policy, config: RunConfig) -> None:
         "seeds": list(config.seeds),
         "config_sha256": fingerprint(config),
     }
-    size = sum(array.nbytes for array in named_arrays(policies).values())
-    with room_for("the policies", folder, size):
-        save_tree(folder / _FILE, policies, facts)
+    save_tree(folder / _FILE, policies, facts, "the policies")
 
 
 class SavedRun(NamedTuple):
@@ -49,7 +129,15 @@ def load_run(run: Path, *, trust_code: bool = False) -> SavedRun:
     """Load the deployed policies of a run or a plan, and its task. User code is imported only if it is trusted."""
     config, (aim, search) = load_config(run, trust_code=trust_code), read_plan(run)
     file = run / "policy" / _FILE
-    facts, arrays = _read(file, run)
+    check_own(file, run)
+    try:
+        facts, arrays = load_facts_and_arrays(file)
+    except OSError as error:
+        raise ConfigError(
+            f"{file}: {error.strerror}; finish the run first, with resume=True if it was cut off"
+        ) from error
+    except Damaged as error:
+        raise ConfigError(f"{file}: {error}; train it again, or resume=True from a checkpoint") from error
     if facts.get("config_sha256") != fingerprint(config):
         raise ConfigError(f"{file}: not the policy of the configuration beside it; train it again")
     functions = Functions() if aim is None else aim.load(trust_code, run)
@@ -58,14 +146,13 @@ def load_run(run: Path, *, trust_code: bool = False) -> SavedRun:
         problem = with_objective(problem, functions, aim.success_return)
         assert isinstance(algorithm, Deep)
         algorithm = dataclasses.replace(algorithm, reward_free=False)  # as in `plan`, even if the run was reward-free
-    keys = jax.vmap(jax.random.key)(jnp.arange(len(config.seeds)))
     mdp = problem.world.mdp
-
-    def deployed(keys: jax.Array) -> Policy:
-        return _deployed(algorithm, mdp, algorithm.start(keys, mdp, config.num_iterations), search)
-
     try:
-        policies = restore_tree(arrays, eqx.filter_eval_shape(deployed, keys))
+        like = eqx.filter_eval_shape(
+            lambda keys: _deployed(algorithm, mdp, algorithm.start(keys, mdp, config.num_iterations), search),
+            seed_keys(config.seeds),
+        )
+        policies = restore_tree(arrays, like)
     except ValueError as error:
         again = "train it again" if aim is None else "plan it again"
         raise ConfigError(f"{file}: not the policy of this version of pcmlp ({error}); {again}") from error
@@ -78,13 +165,3 @@ def _deployed(algorithm: Algorithm, mdp: MDP, learner: Learner, search: Search |
     assert isinstance(algorithm, Deep)
     assert isinstance(learner, DeepLearner)
     return guided_policies(algorithm, mdp, learner, search)
-
-
-def _read(file: Path, run: Path) -> tuple[dict, dict]:
-    check_own(file, run)
-    try:
-        return load_facts_and_arrays(file)
-    except OSError as error:
-        raise ConfigError(f"{file}: {error.strerror}; end the run first, by --resume if it was cut off") from error
-    except Damaged as error:
-        raise ConfigError(f"{file}: {error}; train it again, or --resume from a checkpoint") from error

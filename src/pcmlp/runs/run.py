@@ -5,17 +5,15 @@ numbers of its own, fixed by the seed, and is not counted in `env_steps`.
 """
 
 import itertools
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Key
 
 from pcmlp.algorithms.certificate import promised
 from pcmlp.errors import RunStopped
@@ -23,25 +21,19 @@ from pcmlp.runs import checkpoint
 from pcmlp.runs.callbacks import Callback, notify
 from pcmlp.runs.certificate import certificates, is_certified, standing, why_none
 from pcmlp.runs.checkpoint import Checkpoint, Facts, fingerprint
-from pcmlp.runs.config import RunConfig, to_json
-from pcmlp.runs.coverage import Entered
-from pcmlp.runs.episodes import EpisodeLog, Extent, cut, read
-from pcmlp.runs.evaluate import Evaluator, evaluation_keys, scores
-from pcmlp.runs.folder import Row, RunFolder, as_read
-from pcmlp.runs.lock import Lock
+from pcmlp.runs.config import RunConfig, seed_keys, to_json
+from pcmlp.runs.durable import write_text
+from pcmlp.runs.episodes import EpisodeLog, cut, read
+from pcmlp.runs.evaluate import Entered, Evaluator, evaluation_keys, scores
+from pcmlp.runs.findings import UNSEEN, Findings
+from pcmlp.runs.folder import Lock, Row, RunFolder, as_read
 from pcmlp.runs.policy import save_policies
-from pcmlp.runs.summary import CompileClock, device, summarise, versions
+from pcmlp.runs.summary import CompileClock, add_findings, device, summarise, versions
 from pcmlp.settings import walk
 from pcmlp.tasks.host import GymnasiumWorld, to_host
 from pcmlp.types import Algorithm, Iteration, Learner, Problem, World
 
 _PATIENCE = 3  # consecutive iterations without learning after which a run stops
-_FEWER = 5  # evaluation episodes of the deployed policy for each one of the exploring policy
-
-
-def seed_keys(seeds: Iterable[int]) -> Key[Array, " seeds"]:
-    """Return the key of each seed."""
-    return jnp.stack([jr.key(seed) for seed in seeds])
 
 
 def runs_beside(world: World) -> bool:
@@ -65,8 +57,10 @@ class Run:
     threshold: float | None = None  # the run ends when the certificate is at most this
     callbacks: list[Callback] = field(default_factory=list)
     compiling: CompileClock = field(default_factory=CompileClock)
-    _before: Facts | None = None  # facts of the checkpoint that the run was resumed from
+    before: Facts | None = None  # facts of the checkpoint that the run was resumed from
     _failing: dict[int, int] = field(default_factory=dict)  # seed -> consecutive iterations without learning
+    _concluding: threading.Lock = field(default_factory=threading.Lock)
+    _summary: dict[str, Any] | None = None  # once it is written
     _stopped: bool = False  # whether a callback has stopped the run
     _saving: float = 0.0  # seconds spent on saving
     _began: float = field(default_factory=time.perf_counter)
@@ -74,57 +68,43 @@ class Run:
     def __post_init__(self) -> None:
         self.keys = seed_keys(self.config.seeds)
         self.world = self.algorithm.explored_world(self.problem)
-        self._evaluators = {"eval": self._evaluator(self.config.eval_episodes)}
-        # The deployed policy matters more, and episodes of a search are expensive: few exploring episodes are enough.
+        world, keys, episodes = self.problem.world, evaluation_keys(self.keys), self.config.eval_episodes
+        self._evaluators = {"eval": Evaluator(world, keys, episodes)}
         if self.algorithm.evaluates_exploring:
-            self._evaluators["explore"] = self._evaluator(-(-self.config.eval_episodes // _FEWER))
+            self._evaluators["explore"] = Evaluator(world, keys, episodes, exploring=True)
         self._entered = Entered(self.problem.map, len(self.config.seeds))
-
-    def _evaluator(self, episodes: int) -> Evaluator:
-        return Evaluator(self.problem.world, evaluation_keys(self.keys), episodes)
+        self.findings = Findings(self.world.mdp.states, len(self.config.seeds))
 
     @property
     def num_iterations(self) -> int:
         """The iterations of the whole run."""
         return self.config.num_iterations
 
-    @property
-    def wall_s(self) -> float:
-        """Seconds so far, including those before it was resumed."""
-        return time.perf_counter() - self._began + (self._before.wall_s if self._before else 0.0)
-
-    @property
-    def compile_s(self) -> float:
-        """Seconds of compiling so far."""
-        return self.compiling.seconds + (self._before.compile_s if self._before else 0.0)
-
-    @property
-    def save_s(self) -> float:
-        """Seconds of saving so far."""
-        return self._saving + (self._before.save_s if self._before else 0.0)
-
-    @property
-    def evaluated_episodes(self) -> int:
-        """Evaluation episodes of each seed so far."""
-        now = sum(evaluator.evaluated_episodes for evaluator in self._evaluators.values())
-        return now + (self._before.evaluated_episodes if self._before else 0)
+    def spent(self) -> dict[str, Any]:
+        """Return seconds and evaluation episodes (of each seed) so far, including those before the run was resumed."""
+        now = {
+            "wall_s": time.perf_counter() - self._began,
+            "compile_s": self.compiling.seconds,
+            "save_s": self._saving,
+            "evaluated_episodes": sum(evaluator.evaluated_episodes for evaluator in self._evaluators.values()),
+        }
+        before = self.before
+        return {name: round(value + (getattr(before, name) if before else 0), 3) for name, value in now.items()}
 
     def restore(self, point: Checkpoint | None) -> None:
         """Continue from a checkpoint, or from the beginning; anything later in the folder is dropped and done again."""
         n = -1
         if point is not None:
-            self.learner, self._before, self.done = point.learner, point.facts, point.facts.iteration
+            self.learner, self.before, self.done = point.learner, point.facts, point.facts.iteration
             n = point.facts.iteration
         self.lock.check()
-        self.folder.write_config(to_json(self.config))
+        write_text(self.folder.path / "config.json", to_json(self.config))
         checkpoint.sweep(self.folder.checkpoint)
         self.rows = self.folder.cut(n)
         cut(self.folder.episodes, n)
-        self._entered.add(record.rows for record in read(self.folder.episodes))
-
-    def restored_facts(self) -> Facts | None:
-        """Return the facts of the checkpoint that the run was resumed from."""
-        return self._before
+        for record in read(self.folder.episodes):
+            self._entered.add([record.rows])
+            self.findings.add([record.rows])
 
     def loop(self, log: EpisodeLog, asked: Callable[[], bool]) -> str:
         """Run the remaining iterations; return the final status of the run.
@@ -134,6 +114,7 @@ class Run:
         if self.learner is None:
             self.learner = self.algorithm.start(self.keys, self.world.mdp, self.num_iterations)
             self.record(0, {})
+            self.tell()
         learner, begun = self.learner, deque[tuple[int, Iteration]]()
         todo = range((self.done or 0) + 1, self.num_iterations + 1)
         behind = 1 if runs_beside(self.world) and self.threshold is None else 0
@@ -145,8 +126,10 @@ class Run:
                 failure = error
                 break
             learner = iteration.learner
-            metrics = {**iteration.metrics, **self.promises(learner, n)}
-            begun.append((n, iteration._replace(metrics=metrics)))
+            if not why_none(self.config):  # only if the run has a certificate: a promise costs imagined episodes
+                promises = promised(self.keys, self.algorithm, self.world.mdp, learner, n)
+                iteration = iteration._replace(metrics={**iteration.metrics, **promises})
+            begun.append((n, iteration))
             if len(begun) > behind:
                 self.finish_iteration(*begun.popleft(), log)
         while begun:
@@ -156,10 +139,6 @@ class Run:
         if self.certified():
             return "certified"
         return "finished" if (self.done or 0) == self.num_iterations else "stopped"
-
-    def promises(self, learner: Learner, n: int) -> dict[str, Array]:
-        """Return the column `promised`, only if the run has a certificate, because it costs imagined episodes."""
-        return {} if why_none(self.config) else promised(self.keys, self.algorithm, self.world.mdp, learner, n)
 
     def certified(self) -> bool:
         """Return whether the certificates so far end the run; also checked right after resuming."""
@@ -175,20 +154,28 @@ class Run:
             log.append(n, self.config.seeds, steps)
         self._saving += time.perf_counter() - began
         self._entered.add(walked)
+        self.findings.add(walked)
         measured = {name: np.asarray(values) for name, values in iteration.metrics.items()}
         self.record(n, measured)
         began = time.perf_counter()
         self.lock.check()
         light = self.algorithm.without_replay(self.learner)
-        checkpoint.save(self.folder.checkpoint, light, self.facts(n, log.extent))
+        checkpoint.save(self.folder.checkpoint, light, self.facts(n, log))
         self._saving += time.perf_counter() - began
         self.done = n
+        self.tell()
         self.check_progress(measured)
 
     def conclude(self, status: str, command: str) -> dict[str, Any]:
-        """Write the summary and the policies; return the summary."""
-        spent = self.wall_s, self.compile_s, self.save_s, self.evaluated_episodes
-        summary = summarise(self.config, self.rows, *spent, command, status)
+        """Write the summary and the policies; return the summary. Two threads may call this at the end of a run, of
+        which the first one decides: a run that is finished stays so."""
+        with self._concluding:
+            self._summary = self._summary or self._conclude(status, command)
+            return self._summary
+
+    def _conclude(self, status: str, command: str) -> dict[str, Any]:
+        summary = summarise(self.config, self.rows, command=command, status=status, **self.spent())
+        add_findings(summary, self.config, self.rows, self.findings)
         stands = standing(self.config, self.algorithm, self.problem)
         if stands is not None:
             summary["certificate"] = {**stands._asdict(), "stop_when_certified": self.threshold}
@@ -210,7 +197,7 @@ class Run:
                     "that are huge or NaN, or give a smaller model.rate; all earlier iterations are saved"
                 )
 
-    def facts(self, n: int, log: Extent) -> Facts:
+    def facts(self, n: int, log: EpisodeLog) -> Facts:
         """Return the facts for the checkpoint of iteration n."""
         last = [row["eval_return_mean"] for row in self.rows if row["iteration"] == n]
         return Facts(
@@ -220,10 +207,7 @@ class Run:
             seeds=list(self.config.seeds),
             config_sha256=fingerprint(self.config),
             score=float(np.mean(last)),
-            wall_s=round(self.wall_s, 3),
-            compile_s=round(self.compile_s, 3),
-            save_s=round(self.save_s, 3),
-            evaluated_episodes=self.evaluated_episodes,
+            **self.spent(),
             log_bytes=log.size,
             log_sha256=log.sha256,
             device=device(),
@@ -231,31 +215,36 @@ class Run:
         )
 
     def record(self, n: int, metrics: dict[str, np.ndarray]) -> None:
-        """Evaluate the policies, write a row of `metrics.csv` for each seed, and call the callbacks."""
+        """Evaluate the policies, and write a row of `metrics.csv` for each seed."""
         assert self.learner is not None
         policies = {"eval": self.learner.deployed(), "explore": self.learner.policy}
         returns = {name: evaluator.returns(policies[name]) for name, evaluator in self._evaluators.items()}
         metrics = metrics | self._entered.columns()
         metrics |= certificates(self.problem, policies["eval"], metrics, returns["eval"])
         steps = np.asarray(self.learner.env_steps)
-        wall_s = round(self.wall_s, 3)
+        wall_s = self.spent()["wall_s"]
         self.latest = []
         for i, seed in enumerate(self.config.seeds):
             first = {"iteration": n, "seed": seed, "env_steps": int(steps[i])}
-            measured = {name: float(values[i]) for name, values in sorted(metrics.items())}
-            self.latest.append(as_read({**first, **self.scores(returns, i), **measured, "wall_s": wall_s}))
+            evaluated = {
+                f"{name}_{column}": value
+                for name, per_seed in returns.items()
+                for column, value in scores(per_seed[i], self.problem.success_return).items()
+            }
+            measured = blank_unseen({name: float(values[i]) for name, values in sorted(metrics.items())})
+            self.latest.append(as_read({**first, **evaluated, **measured, "wall_s": wall_s}))
         self.lock.check()
         self.rows += self.latest
         self.folder.append(self.latest)
+
+    def tell(self) -> None:
+        """Call the callbacks. The iteration is already on disk, so an error in a callback loses nothing."""
         self._stopped = not notify(self.callbacks, self, mean_of(self.latest)) or self._stopped
 
-    def scores(self, returns: dict[str, np.ndarray], i: int) -> Row:
-        """Return the columns eval_* of seed `i`, and explore_* if they are measured."""
-        return {
-            f"{name}_{column}": value
-            for name, per_seed in returns.items()
-            for column, value in scores(per_seed[i], self.problem.success_return).items()
-        }
+
+def blank_unseen(row: Row) -> Row:
+    """Return the row with empty cells for errors that the samples cannot show."""
+    return {name: None if name in UNSEEN and np.isnan(value) else value for name, value in row.items()}
 
 
 def mean_of(rows: list[Row]) -> dict[str, float]:
@@ -266,7 +255,7 @@ def mean_of(rows: list[Row]) -> dict[str, float]:
 
 def failed_seeds(config: RunConfig, metrics: dict[str, np.ndarray]) -> dict[int, str]:
     """Return the seeds that learned nothing in an iteration, and why."""
-    steps = fit_steps(config)
+    steps = next((value for key, _, value in walk(config.algorithm) if key == "model.steps"), 1)  # of one fit
     found: dict[int, str] = {}
     for name, most, why in (
         ("model_skipped", steps, "every step of the model's fit failed"),
@@ -277,9 +266,3 @@ def failed_seeds(config: RunConfig, metrics: dict[str, np.ndarray]) -> dict[int,
             if value >= most:
                 found[seed] = why
     return found
-
-
-def fit_steps(config: RunConfig) -> int:
-    """Return the SGD steps of one fit of the model; 1 for a model without any."""
-    steps = [value for key, _, value in walk(config.algorithm) if key == "model.steps"]
-    return steps[0] if steps else 1

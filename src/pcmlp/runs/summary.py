@@ -2,6 +2,7 @@
 
 import functools
 import importlib.metadata
+import itertools
 import os
 import platform
 import subprocess
@@ -11,13 +12,17 @@ from typing import Any
 
 import jax
 import jax.monitoring
+import numpy as np
 
+from pcmlp.algorithms.deep import Deep
+from pcmlp.algorithms.pc_pg import PCPG
 from pcmlp.runs.config import RunConfig
+from pcmlp.runs.findings import MAP, Findings
 from pcmlp.runs.folder import Row
 
 SUCCESS = 0.95  # a seed is solved if at least this share of its evaluation episodes succeed
 _PACKAGES = ("jax", "jaxlib", "equinox", "numpy", "pcmlp")
-_COMPILING = ("/jax/core/compile/jaxpr_to_mlir_module_duration", "/jax/core/compile/backend_compile_duration")
+COMPILE_EVENTS = ("/jax/core/compile/jaxpr_to_mlir_module_duration", "/jax/core/compile/backend_compile_duration")
 
 
 class CompileClock:
@@ -27,7 +32,7 @@ class CompileClock:
         self.seconds = 0.0
 
     def _hear(self, event: str, duration_secs: float, **_: str | int) -> None:
-        if event in _COMPILING:
+        if event in COMPILE_EVENTS:
             self.seconds += duration_secs
 
     def __enter__(self) -> "CompileClock":
@@ -70,15 +75,62 @@ def summarise(
 def summarise_seed(seed: int, rows: Sequence[Row]) -> dict[str, Any]:
     """Return the final results of one seed."""
     last: Row = rows[-1] if rows else {}
-    solved = (row["env_steps"] for row in rows if (row["eval_success"] or 0.0) >= SUCCESS)
+    changes = find_changes(rows)
     return {
         "seed": seed,
         "env_steps": last.get("env_steps"),
         "final_return": last.get("eval_return_mean"),
         "final_success": last.get("eval_success"),
-        "env_steps_to_success": next(solved, None),
+        "env_steps_to_success": next(iter(changes), None),
+        "env_steps_to_sustained_success": changes[-1] if len(changes) % 2 else None,
+        "success_changes": changes,
         "final_certificate": last.get("certificate"),
     }
+
+
+def find_changes(rows: Sequence[Row]) -> list[int]:
+    """Return the env steps of the evaluations at which a seed was solved, lost again, solved again, and so on."""
+    changes: list[int] = []
+    for row in rows:
+        if ((row["eval_success"] or 0.0) >= SUCCESS) != bool(len(changes) % 2):
+            changes.append(row["env_steps"])
+    return changes
+
+
+def add_findings(summary: dict[str, Any], config: RunConfig, rows: Sequence[Row], findings: Findings) -> None:
+    """Add what the real steps of each seed have found, and the line `nothing_found`."""
+    last = {row["seed"]: row for row in rows}
+    for i, (seed, explored) in enumerate(zip(summary["seeds"], findings.explored(), strict=True)):
+        coverage = last.get(seed["seed"], {}).get("coverage")
+        seed |= findings.counts(i)
+        seed["explored"] = explored if coverage is None else coverage
+    covered = [row["coverage"] for row in last.values() if row.get("coverage") is not None]
+    bonuses = [row["bonus_mean"] for row in last.values() if row.get("bonus_mean") is not None]
+    success = [row["eval_success"] for row in rows if row["eval_success"] is not None]
+    steps = int(np.mean([row["env_steps"] for row in last.values()])) if last else 0
+    grows = isinstance(config.algorithm, Deep)
+    summary["explored_of"] = MAP if covered else findings.explored_of
+    summary["reward_free"] = isinstance(config.algorithm, Deep | PCPG) and config.algorithm.reward_free
+    summary["nothing_found"] = None
+    if not summary["reward_free"]:
+        summary["nothing_found"] = findings.describe_nothing(
+            steps,
+            succeeded=any(share > 0 for share in success) if success else None,
+            bonus=float(np.mean(bonuses)) if bonuses else None,
+            longer=f"{'--resume ' if grows else ''}--steps {2 * config.steps}",
+            coverage=float(np.mean(covered)) if covered else None,
+        )
+
+
+def closing_lines(summary: dict[str, Any]) -> list[str]:
+    """Return the lines under the table of seeds: success that was lost, and what to do if nothing was found."""
+    lines = []
+    for seed in summary["seeds"]:
+        if len(changes := seed.get("success_changes", ())) > 1:
+            words = ["solved at", *itertools.islice(itertools.cycle(("lost by", "solved again at")), len(changes) - 1)]
+            story = ", ".join(f"{word} {step:,}" for word, step in zip(words, changes, strict=True))
+            lines.append(f"seed {seed['seed']}: {story}")
+    return [*lines, *([summary["nothing_found"]] if summary.get("nothing_found") else [])]
 
 
 def virtual_steps_per_s(

@@ -1,31 +1,27 @@
 """`pcmlp train`: open or resume a run, show its progress, and write the summary however it ends."""
 
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from rich.console import Console
 
 from pcmlp.algorithms.deep import Deep
 from pcmlp.algorithms.pc_pg import PCPG
-from pcmlp.errors import RunStopped
 from pcmlp.imagine import unknown_functions
 from pcmlp.runs.callbacks import Callback, TensorBoard, listening, say, show_progress
 from pcmlp.runs.certificate import check_threshold, describe_threshold, standing
+from pcmlp.runs.checkpoint import ENDED, changed_machine, check_same, is_finished, latest_checkpoint
+from pcmlp.runs.compiling import Compiling
 from pcmlp.runs.config import RunConfig, build, to_json
 from pcmlp.runs.episodes import EpisodeLog
-from pcmlp.runs.folder import RunFolder, check_free, read_summary
-from pcmlp.runs.lock import Lock
-from pcmlp.runs.resume import ENDED, changed_machine, check_same, is_finished, latest_checkpoint
+from pcmlp.runs.expect import describe_time
+from pcmlp.runs.folder import Lock, Row, RunFolder, check_free, read_summary
 from pcmlp.runs.run import Run
+from pcmlp.signals import stop_when_asked
 from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.types import Algorithm, Problem, World
-
-_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)]
 
 
 def train(
@@ -54,22 +50,27 @@ def train(
     run.threshold = stop_when_certified
     for line in opening_lines(run, out):
         say(console, line)
-    run.callbacks = [show_progress(console, run.num_iterations), *callbacks]
+    compiling = Compiling(config, "train")
+    progress = show_progress(console, run.num_iterations, run.done or 0, compiling.announce())
+    run.callbacks = [compiling, progress, *callbacks]
     if tensorboard:
         run.callbacks.append(TensorBoard(out / "tensorboard", config.seeds, run.rows, console))
     status, failure = "interrupted", None
-    with run.lock, run.compiling, EpisodeLog(run.folder.episodes) as log, stop_when_asked(console) as asked:
+    signals = stop_when_asked(partial(say, console), partial(run.conclude, "interrupted", command))
+    with run.lock, run.compiling, EpisodeLog(run.folder.episodes) as log, signals as asked:
         try:
             with listening(run.callbacks):
                 status = run.loop(log, asked)
         except (KeyboardInterrupt, BrokenPipeError):  # a second signal, or closed output: this iteration is lost
             pass
-        except RunStopped as error:
+        except Exception as error:  # RunStopped, or an error of a callback
             status, failure = "failed", error
         try:
             summary = run.conclude(status, command)
-        except RunStopped as error:
+        except Exception as error:
             raise failure or error from error
+    for line in outcome_notes(run.rows[-len(config.seeds) :]):
+        say(console, line)
     if isinstance(run.world, GymnasiumWorld) and run.world.faults.total:
         say(console, str(run.world.faults))
     if failure is not None:
@@ -102,11 +103,13 @@ def open_run(config: RunConfig, out: Path, resume: bool, trust_code: bool = True
 
 def opening_lines(run: Run, out: Path) -> list[str]:
     """Return the lines that a run prints before it starts."""
-    config, before = run.config, run.restored_facts()
+    config, before = run.config, run.before
     seeds = f"{len(config.seeds)} seed{'s' if len(config.seeds) > 1 else ''}"
     each = f"{config.num_iterations} iterations of {config.steps_per_iteration:g} env steps"
     resumed = "" if run.done is None else f", continuing after iteration {run.done}"
     lines = [f"{config.task_name}, {config.algo}: {seeds}, {each}, into {out}{resumed}"]
+    if time := describe_time(config, run.world, config.num_iterations - (run.done or 0)):
+        lines.append(time)
     lines += [
         *world_notes(run.world, isinstance(run.algorithm, Deep)),
         *reward_free_notes(config.algorithm, run.problem),
@@ -129,6 +132,21 @@ def world_notes(world: World, learns_model: bool = True) -> list[str]:
     return [*world.notes, line]
 
 
+def outcome_notes(rows: Sequence[Row]) -> list[str]:
+    """Return notes about learned rewards and ends whose error is unknown, given the last row of each seed: the cell is
+    empty if all rewards are equal, or no episode has ended."""
+    lines = []
+    for column, none in (("reward_error", "no two different rewards were"), ("end_error", "no end of an episode was")):
+        blind = [row for row in rows if row.get("outcome_skipped") == 0 and row.get(column) is None]
+        if blind:
+            by = "" if len(blind) == len(rows) else f" by {len(blind)} of {len(rows)} seeds"
+            steps = max(row["env_steps"] for row in blind)
+            lines.append(
+                f"{none} seen in {steps:,} steps{by}: {column} is empty, and what was learned is not reliable yet"
+            )
+    return lines
+
+
 def reward_free_notes(algorithm: Algorithm, problem: Problem) -> list[str]:
     """Return a line about what a reward-free run explores for, and where to see the result."""
     if not (isinstance(algorithm, Deep | PCPG) and algorithm.reward_free):
@@ -136,33 +154,7 @@ def reward_free_notes(algorithm: Algorithm, problem: Problem) -> list[str]:
     use = "used for planning what to deploy" if isinstance(algorithm, Deep) else "used to choose from the cover"
     line = f"reward-free: explores for the bonus alone; the task's reward is {use}, not explored for"
     if problem.pays_for_moving:
-        line = "reward-free: explores for the bonus and for the task's own reward, which is for moving alone and stays"
-    ends = ", and its goal ends no episode of exploring" if problem.goal_ends else ""
+        line = "reward-free: explores for the bonus and for the task's own reward, which only pays for moving"
+    ends = ", and the goal does not end an episode of exploring" if problem.goal_ends else ""
     seen = "; coverage in metrics.csv is the share of the map that was entered" if problem.map is not None else ""
     return [f"{line}{ends}{seen}"]
-
-
-@contextmanager
-def stop_when_asked(console: Console) -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether to stop. One Ctrl-C, SIGTERM or SIGUSR1 ends a run after the current
-    iteration, a second one at once. Clusters send SIGUSR1 before they take a machine back, and SIGTERM when they do.
-    Only the main thread receives signals; in other threads the function returns False."""
-    heard = False
-
-    def hear(number: int, frame: FrameType | None) -> None:
-        nonlocal heard
-        if heard:
-            raise KeyboardInterrupt
-        heard = True
-        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-        console.print(f"{name}: stopping after this iteration; repeat to stop at once")
-
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    before = {number: signal.signal(number, hear) for number in _SIGNALS}
-    try:
-        yield lambda: heard
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

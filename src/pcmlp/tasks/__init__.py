@@ -1,22 +1,11 @@
 """The tasks by name."""
 
-from pcmlp.tasks.cart_pole import CartPole
-from pcmlp.tasks.classic import Acrobot, MountainCar, Pendulum
+from pcmlp.tasks.classic import Acrobot, CartPole, MountainCar, Pendulum
 from pcmlp.tasks.finite import CombinationLock, LowRank
 from pcmlp.tasks.knr import DoubleWell, LinearSystem
-from pcmlp.tasks.mujoco import (
-    Ant,
-    AntUMaze,
-    HalfCheetah,
-    HandEgg,
-    Hopper,
-    Humanoid,
-    Reacher,
-    SlimHumanoid,
-    Swimmer,
-    SwimmerV0,
-    Walker2d,
-)
+from pcmlp.tasks.mujoco import robots
+from pcmlp.tasks.mujoco.ant_umaze import AntUMaze
+from pcmlp.tasks.mujoco.hand_egg import HandEgg
 from pcmlp.tasks.point_umaze import PointUMaze
 from pcmlp.types import Task
 
@@ -30,15 +19,15 @@ TASKS: dict[str, type[Task]] = {
     "pendulum": Pendulum,
     "cart-pole": CartPole,
     "point-umaze": PointUMaze,
-    "half-cheetah": HalfCheetah,
-    "hopper-et": Hopper,
-    "walker2d-et": Walker2d,
-    "reacher": Reacher,
-    "ant": Ant,
-    "humanoid-et": Humanoid,
-    "slim-humanoid-et": SlimHumanoid,
-    "swimmer": Swimmer,
-    "swimmer-v0": SwimmerV0,
+    "half-cheetah": robots.HalfCheetah,
+    "hopper-et": robots.Hopper,
+    "walker2d-et": robots.Walker2d,
+    "reacher": robots.Reacher,
+    "ant": robots.Ant,
+    "humanoid-et": robots.Humanoid,
+    "slim-humanoid-et": robots.SlimHumanoid,
+    "swimmer": robots.Swimmer,
+    "swimmer-v0": robots.SwimmerV0,
     "ant-umaze": AntUMaze,
     "hand-egg": HandEgg,
 }

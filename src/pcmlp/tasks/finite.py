@@ -9,9 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from pcmlp.errors import ConfigError
-from pcmlp.features.one_hot import OneHotFeatures, TableFeatures
-from pcmlp.models.linear_mdp import LinearMDP
-from pcmlp.models.tabular import Tabular
+from pcmlp.features import OneHotFeatures, TableFeatures
+from pcmlp.models import LinearMDP, Tabular
 from pcmlp.settings import setting
 from pcmlp.spaces import Finite
 from pcmlp.types import MDP, Problem, Task, never
@@ -70,15 +69,9 @@ class CombinationLock(Task):
         table[np.arange(H), code, np.arange(H) + 1] = 1
         table[opened, :, broken] = 1  # never reached before the last step
         table[broken, :, broken] = 1
-        mdp = MDP(
-            initial=start_at_zero,
-            transition=TabularTransition(jnp.asarray(table)),
-            reward=RewardOfState(jnp.zeros(H + 2).at[opened].set(1.0)),
-            terminal=never,
-            states=Finite(H + 2),
-            actions=Finite(A),
-            horizon=H,
-        )
+        reward = RewardOfState(jnp.zeros(H + 2).at[opened].set(1.0))
+        transition = TabularTransition(jnp.asarray(table))
+        mdp = MDP(start_at_zero, transition, reward, never, Finite(H + 2), Finite(A), H)
         return Problem(JaxWorld(mdp), OneHotFeatures(H + 2, A), Tabular(), success_return=0.5)
 
 
@@ -114,15 +107,8 @@ class LowRank(Task):
         p = np.asarray(truth_model.probabilities(), np.float64)
         visits = np.linalg.matrix_power(p.mean(1), 50)[0]
         goal = 1 + int(np.argmin(visits[1:])) if S > 1 else 0
-        mdp = MDP(
-            initial=start_at_zero,
-            transition=truth_model,
-            reward=RewardOfState(jnp.zeros(S).at[goal].set(1.0)),
-            terminal=never,
-            states=Finite(S),
-            actions=Finite(A),
-            horizon=self.horizon,
-        )
+        reward = RewardOfState(jnp.zeros(S).at[goal].set(1.0))
+        mdp = MDP(start_at_zero, truth_model, reward, never, Finite(S), Finite(A), self.horizon)
         return Problem(JaxWorld(mdp), features, model)
 
 

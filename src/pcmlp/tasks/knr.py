@@ -19,7 +19,7 @@ from pcmlp.features.polynomial import PolynomialFeatures
 from pcmlp.models.knr import KNR, KNRTransition
 from pcmlp.settings import setting
 from pcmlp.spaces import Box
-from pcmlp.types import MDP, Features, Problem, Task, never
+from pcmlp.types import MDP, Action, Features, Problem, State, Task, never
 from pcmlp.world import JaxWorld
 
 
@@ -39,9 +39,7 @@ class GoalReward(eqx.Module):
     goal: Float[Array, " p"]
     radius: float
 
-    def __call__(
-        self, state: Float[Array, " s"], action: Float[Array, " a"], next_state: Float[Array, " s"]
-    ) -> Float[Array, ""]:
+    def __call__(self, state: State, action: Action, next_state: State) -> Float[Array, ""]:
         """Return the reward of one step."""
         position = next_state[: self.goal.shape[0]]
         inside = jnp.sum((position - self.goal) ** 2) <= self.radius**2
@@ -60,7 +58,7 @@ class Sticky(eqx.Module):
     units: Float[Array, " s"]
     scale: float  # 1/C
 
-    def __call__(self, state: Float[Array, " s"], action: Float[Array, " a"]) -> Float[Array, " d"]:
+    def __call__(self, state: State, action: Action) -> Float[Array, " d"]:
         """Return phi of one pair."""
         grip = jnp.sign(action) * jnp.maximum(jnp.abs(action) - _FRICTION, 0.0) / (1.0 - _FRICTION)
         return self.scale * jnp.concatenate([state / self.units, grip])
@@ -88,7 +86,7 @@ class LinearSystem(Task):
         features = Sticky(states.high, 1 / math.sqrt(6))
         W = np.concatenate([A * bound, B], axis=1) / features.scale
         goal = GoalReward(jnp.array([2.5, 2.5]), 0.8)
-        return _task(features, W, states, Box.of(1.0, 2), jnp.zeros(4), goal, self.horizon, self.sigma)
+        return regulator(features, W, (states, Box.of(1.0, 2)), jnp.zeros(4), goal, self.horizon, self.sigma)
 
 
 class DoubleWell(Task):
@@ -118,21 +116,15 @@ class DoubleWell(Task):
                 W[row, features.powers.index(powers)] = coefficient * unit / features.scale
         start = jnp.array([-1.0, 0.0])
         goal = GoalReward(jnp.array([1.0]), 0.3)
-        return _task(features, W, states, Box.of(1.0, 1), start, goal, self.horizon, self.sigma)
+        return regulator(features, W, (states, Box.of(1.0, 1)), start, goal, self.horizon, self.sigma)
 
 
-def _task(
-    features: Features,
-    W: np.ndarray,
-    states: Box,
-    actions: Box,
-    start: Float[Array, " s"],
-    reward: GoalReward,
-    horizon: int,
-    sigma: float,
+def regulator(
+    features: Features, W: np.ndarray, spaces: tuple[Box, Box], start: Array, goal: GoalReward, H: int, sigma: float
 ) -> Problem:
+    """Return the world s' = W phi(s, a) + N(0, sigma^2 I), phi and the class of models."""
     radius = 1.25 * float(np.linalg.norm(W))  # F: the learner knows the norm to within a quarter
     truth = KNRTransition(jnp.asarray(W, jnp.float32), features, sigma)
-    mdp = MDP(StartAt(start), truth, reward, never, states, actions, horizon)
+    mdp = MDP(StartAt(start), truth, goal, never, *spaces, H)
     model = KNR(radius=radius, features=features, sigma=sigma)
     return Problem(JaxWorld(mdp), features, model, success_return=0.99)

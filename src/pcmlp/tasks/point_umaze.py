@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float, Key
 from pcmlp.maps import Map
 from pcmlp.settings import setting
 from pcmlp.spaces import Box
-from pcmlp.types import MDP, Problem, Task
+from pcmlp.types import MDP, Action, Problem, State, Task
 from pcmlp.world import JaxWorld
 
 _SIDE = 3.0
@@ -44,15 +44,8 @@ class PointUMaze(Task):
 
     def build(self) -> Problem:
         """Return the task's world and map."""
-        mdp = MDP(
-            initial=initial,
-            transition=move,
-            reward=reward,
-            terminal=at_goal,
-            states=Box((0.0, 0.0), (_SIDE, _SIDE)),
-            actions=Box.of(1.0, 2),
-            horizon=self.horizon,
-        )
+        spaces = Box((0.0, 0.0), (_SIDE, _SIDE)), Box.of(1.0, 2)
+        mdp = MDP(initial, move, reward, at_goal, *spaces, self.horizon)
         # A success returns at least 100 - 0.02 H, which is more than 1 for horizons up to 4,950.
         return Problem(JaxWorld(mdp), success_return=1.0, map=maze_map(), goal_ends=True)
 
@@ -64,12 +57,12 @@ def is_free(x: Float[Array, "*n"], y: Float[Array, "*n"]) -> Bool[Array, "*n"]:
     return square & ~block
 
 
-def initial(key: Key[Array, ""]) -> Float[Array, "2"]:
+def initial(key: Key[Array, ""]) -> State:
     """Draw the start, around (0.5, 0.5)."""
     return jr.uniform(key, (2,), minval=0.45, maxval=0.55)
 
 
-def move(key: Key[Array, ""], state: Float[Array, "2"], action: Float[Array, "2"]) -> Float[Array, "2"]:
+def move(key: Key[Array, ""], state: State, action: Action) -> State:
     """Return the next state."""
     x, y = state
     to_x, to_y = state + _STEP * jnp.clip(action, -1.0, 1.0)
@@ -78,12 +71,12 @@ def move(key: Key[Array, ""], state: Float[Array, "2"], action: Float[Array, "2"
     return jnp.stack([x, y])
 
 
-def at_goal(state: Float[Array, "2"], action: Float[Array, "2"], next_state: Float[Array, "2"]) -> Bool[Array, ""]:
+def at_goal(state: State, action: Action, next_state: State) -> Bool[Array, ""]:
     """Return whether the point is within 0.4 of the goal."""
     return jnp.sum((next_state - jnp.array([0.5, 2.5])) ** 2) <= 0.4**2
 
 
-def reward(state: Float[Array, "2"], action: Float[Array, "2"], next_state: Float[Array, "2"]) -> Float[Array, ""]:
+def reward(state: State, action: Action, next_state: State) -> Float[Array, ""]:
     """Return 100 at the goal, less the cost of the action."""
     cost = 0.01 * jnp.sum(jnp.clip(action, -1.0, 1.0) ** 2)
     return jnp.where(at_goal(state, action, next_state), 100.0, 0.0) - cost

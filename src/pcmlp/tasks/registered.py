@@ -1,56 +1,102 @@
-"""`gym:ID`: any environment that is registered with Gymnasium and has vectors for observations and actions.
+"""Tasks that Gymnasium simulates: `gym:ID`, FILE.py:NAME, and the classic tasks on Gymnasium's own simulators.
 
-Its reward and termination may be given as functions in a file, `task.reward=FILE.py:NAME`; otherwise they are
-learned from samples. The horizon is its time limit.
+`gym:ID` is any environment that is registered with Gymnasium and has vectors for observations and actions; FILE.py:NAME
+is a class of the user, or a function that makes an environment. Reward and termination may be given as functions in a
+file, `task.reward=FILE.py:NAME`; otherwise they are learned from samples. The horizon is the time limit.
 """
 
+import dataclasses
 import difflib
+import inspect
+import sys
+from collections.abc import Callable
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 
 from pcmlp.errors import ConfigError, first_line
 from pcmlp.settings import setting
 from pcmlp.tasks.checks import import_gymnasium
+from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.types import Problem, Task
-from pcmlp.usercode import load_function
+from pcmlp.usercode import call_object, is_place, load_function, load_object
 
 PREFIX = "gym:"
 
 
-class GymnasiumTask(Task):
-    """Any registered Gymnasium environment with vectors for observations and actions."""
+class SteppedTask(Task):
+    """A task that a simulator on the host steps."""
 
-    kind: ClassVar[str] = "gym"
-    id: str = eqx.field(default="", static=True)
     horizon: int = setting(1000, "steps of an episode", least=1, tiny=20)
-    reward: str | None = setting(None, "FILE.py:NAME of a function of (state, action, next_state); none: learned")
-    terminal: str | None = setting(None, "FILE.py:NAME of a function of (state, action, next_state); none: learned")
     workers: int = setting(0, "processes that step the environment; 0: this one", least=0)
     timeout: float = setting(60.0, "seconds that a step may take in a worker process", above=0)
     max_faults: int = setting(100, "faults of the environment that a run survives", least=0)
+
+    def host_world(
+        self,
+        make: Callable[[], Any],
+        reward: Callable | None,
+        terminal: Callable | None,
+        transition: Callable | None = None,
+    ) -> GymnasiumWorld:
+        """Return the world made of the environments that `make` creates."""
+        return GymnasiumWorld.of(
+            make,
+            reward=reward,
+            terminal=terminal,
+            transition=transition,
+            horizon=self.horizon,
+            workers=self.workers,
+            timeout=self.timeout,
+            max_faults=self.max_faults,
+        )
+
+
+class GymnasiumTask(SteppedTask):
+    """Any registered Gymnasium environment with vectors for observations and actions."""
+
+    kind: ClassVar[str] = "gym"
+    id: str = eqx.field(default="", static=True)  # as Gymnasium knows it, or FILE.py:NAME
+    reward: str | None = setting(None, "FILE.py:NAME of a function of (state, action, next_state); none: learned")
+    terminal: str | None = setting(None, "FILE.py:NAME of a function of (state, action, next_state); none: learned")
 
     @property
     def learns_outcome(self) -> bool:
         """Whether reward or end have to be learned, because no function was given."""
         return self.reward is None or self.terminal is None
 
+    @property
+    def name(self) -> str:
+        """The name by which the user chooses the task."""
+        return self.id if is_place(self.id) else f"{PREFIX}{self.id}"
+
+    @property
+    def time_limit(self) -> int | None:
+        """The steps after which the environment ends an episode, if it was registered with a time limit."""
+        return None if is_place(self.id) else find_registered(self.id)
+
     def build(self) -> Problem:
         """Return the environment's world, after trying it out."""
-        from pcmlp.tasks.host import GymnasiumWorld  # imported here, because the import is slow
+        reward, terminal = load_function("task.reward", self.reward), load_function("task.terminal", self.terminal)
+        registered = partial(import_gymnasium().make, self.id)
+        make = partial(call_object, "task", self.id) if is_place(self.id) else registered
+        return Problem(self.host_world(make, reward, terminal))
 
-        gymnasium = import_gymnasium()
-        world = GymnasiumWorld.of(
-            partial(gymnasium.make, self.id),
-            reward=load_function("task.reward", self.reward),
-            terminal=load_function("task.terminal", self.terminal),
-            horizon=self.horizon,
-            workers=self.workers,
-            timeout=self.timeout,
-            max_faults=self.max_faults,
-        )
-        return Problem(world)
+
+def find_environment(name: str, key: str = "task") -> GymnasiumTask | None:
+    """Return the task of gym:ID, or of FILE.py:NAME if that makes an environment; None for other names. `key` is
+    the argument that errors name."""
+    if name.startswith(PREFIX):
+        made = name.removeprefix(PREFIX)
+        return GymnasiumTask(id=made, horizon=find_registered(made) or GymnasiumTask().horizon)
+    found = load_object(key, name) if is_place(name) else None
+    if inspect.isclass(found) and not issubclass(found, Task):
+        gymnasium = sys.modules.get("gymnasium")  # a file with an environment has imported it
+        made = gymnasium is not None and issubclass(found, gymnasium.Env)
+    else:
+        made = inspect.isfunction(found)
+    return GymnasiumTask(id=name.removeprefix("py:")) if made else None
 
 
 def find_registered(name: str) -> int | None:
@@ -58,7 +104,7 @@ def find_registered(name: str) -> int | None:
     gymnasium = import_gymnasium()
     if ":" in name:  # Gymnasium would import the part before the colon
         raise ConfigError(
-            f"task={PREFIX}{name}: names a module to import; pass the environment to DeepPCMLP in Python, "
+            f"task={PREFIX}{name}: names a module to import; give the environment's class as FILE.py:CLASS, "
             "or let your package register it with Gymnasium as a plugin"
         )
     try:
@@ -68,3 +114,45 @@ def find_registered(name: str) -> int | None:
         found = f"the nearest are {', '.join(near)}" if near else "gymnasium.pprint_registry() lists all"
         why = first_line(error)
         raise ConfigError(f"task={PREFIX}{name}: not registered with Gymnasium ({why}); {found}") from error
+
+
+def on_gymnasium(task: str, problem: Problem) -> Problem:
+    """Return the problem with Gymnasium's simulator in place of the JAX world."""
+    known = problem.world.mdp
+    world = GymnasiumWorld.of(_simulator(task), reward=known.reward, terminal=known.terminal, horizon=known.horizon)
+    # All three tasks have Gymnasium's starts, so starts need not be sampled.
+    world = eqx.tree_at(lambda w: w.mdp.initial, world, known.initial)
+    return dataclasses.replace(problem, world=world)
+
+
+def _simulator(task: str) -> Callable[[], Any]:
+    """Return the bare class, without a time limit: the task sets the horizon."""
+    import_gymnasium()
+    from gymnasium import spaces
+    from gymnasium.envs import classic_control
+
+    class MountainCarWithoutEnd(classic_control.Continuous_MountainCarEnv):
+        """Gymnasium's mountain car without its own end: the task decides when an episode ends."""
+
+        def step(self, action):
+            observation, reward, _, truncated, info = super().step(action)
+            return observation, reward, False, truncated, info
+
+    class ContinuousAcrobot(classic_control.AcrobotEnv):
+        """Gymnasium's acrobot with any torque between its two extremes."""
+
+        def __init__(self):
+            super().__init__()
+            self.action_space = spaces.Box(-1.0, 1.0, (1,))
+
+        def step(self, action):
+            self.AVAIL_TORQUE = [float(action[0])]
+            observation, reward, _, truncated, info = super().step(0)
+            # The task decides the end from the observation: Gymnasium's own test, in 64 bits, may round differently.
+            return observation, reward, False, truncated, info
+
+    return {
+        "MountainCar": MountainCarWithoutEnd,
+        "Acrobot": ContinuousAcrobot,
+        "Pendulum": classic_control.PendulumEnv,
+    }[task]

@@ -24,8 +24,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from pcmlp.maps import Map
-from pcmlp.tasks.mujoco.robot import Robot, RobotTask, Wall, after_hidden, effort, pushed_start
-from pcmlp.types import Problem
+from pcmlp.tasks.mujoco.robots import Robot, RobotTask, Wall, after_hidden, effort, pushed_start
+from pcmlp.types import Action, Problem, State
 
 _SIDE = 8.0  # side of each of the seven squares. paper: only a picture / here: as in the authors' release
 _LOW, _HIGH = -0.5 * _SIDE, 2.5 * _SIDE
@@ -39,9 +39,7 @@ _WALLS = (
 )
 
 
-def ant_umaze_reward(
-    state: Float[Array, "29"], action: Float[Array, "8"], next_state: Float[Array, "29"]
-) -> Float[Array, ""]:
+def ant_umaze_reward(state: State, action: Action, next_state: State) -> Float[Array, ""]:
     """Return the reward for moving, wherever that leads."""
     return 0.01 * (jnp.linalg.norm(state[15:17]) - 1e-4 * effort(action))
 

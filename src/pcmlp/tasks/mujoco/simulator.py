@@ -12,16 +12,22 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
+import equinox as eqx
 import gymnasium
+import jax
 import numpy as np
 from gymnasium.spaces import Box
+from jaxtyping import Array, Float, Key
 
 from pcmlp.observed import Fault, Observed
 from pcmlp.tasks.checks import import_mujoco
-from pcmlp.tasks.mujoco.robot import Robot, Wall
+from pcmlp.tasks.mujoco.robots import Robot
+from pcmlp.types import Action, State
 
 mujoco = import_mujoco()  # type checkers do not know its types
 from mujoco.rollout import Rollout  # noqa: E402
@@ -39,21 +45,16 @@ _DIVERGENCE_WARNINGS = [
 
 
 def load_model(robot: Robot) -> Any:
-    """Return the robot's MjModel."""
+    """Return the robot's MjModel, with its walls, which have the friction of the floor of Gymnasium's ant."""
     spec = mujoco.MjSpec.from_file(str(MODELS / robot.xml))
+    contact = {"contype": 1, "conaffinity": 1, "condim": 3, "friction": [1.0, 0.5, 0.5], "margin": 0.01}
     for wall in robot.walls:
-        _add_wall(spec, wall)
+        low, high = np.array([*wall.low, 0.0]), np.array([*wall.high, wall.height])
+        box = {"type": mujoco.mjtGeom.mjGEOM_BOX, "pos": (low + high) / 2, "size": (high - low) / 2}
+        spec.worldbody.add_geom(**box, **contact)
     model = spec.compile()
     model.opt.timestep = robot.timestep
     return model
-
-
-def _add_wall(spec: Any, wall: Wall) -> None:
-    """Add a box with the friction of the floor of Gymnasium's ant."""
-    low, high = np.array([*wall.low, 0.0]), np.array([*wall.high, wall.height])
-    contact = {"contype": 1, "conaffinity": 1, "condim": 3, "friction": [1.0, 0.5, 0.5], "margin": 0.01}
-    box = mujoco.mjtGeom.mjGEOM_BOX
-    spec.worldbody.add_geom(type=box, pos=(low + high) / 2, size=(high - low) / 2, **contact)
 
 
 @contextlib.contextmanager
@@ -144,18 +145,12 @@ class Simulator(gymnasium.Env):
         return self.robot.observe(self.data)
 
 
-class Joints(NamedTuple):
-    """Positions and velocities of several robots, with the names that an MjData has for one."""
-
-    qpos: np.ndarray  # [n, ...]
-    qvel: np.ndarray
-
-
 class BatchSimulator:
     """A stepper of many simulators of one robot on all cores; results equal those of single steps."""
 
     def __init__(self, robot: Robot, model: Any):
-        threads = _count_threads()
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        threads = min(cores, _MAX_THREADS)
         self.robot, self.model = robot, model
         self.pool = Rollout(nthread=threads)
         self.data = [mujoco.MjData(model) for _ in range(threads)]
@@ -182,9 +177,8 @@ class BatchSimulator:
         if self.robot.derived:
             rows = zip(after, actions, strict=True)
             return np.stack([observer.observe_at(state, action) for state, action in rows]), after, diverged
-        end = 1 + self.model.nq + self.model.nv
-        joints = Joints(after[:, 1 : 1 + self.model.nq], after[:, 1 + self.model.nq : end])
-        return self.robot.observe(joints), after, diverged
+        _, positions, velocities, _ = np.split(after, np.cumsum([1, self.model.nq, self.model.nv]), axis=1)
+        return self.robot.observe(SimpleNamespace(qpos=positions, qvel=velocities)), after, diverged
 
     def _roll_out(self, before: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         count, skip, size = len(before), self.robot.frame_skip, before.shape[1]
@@ -206,10 +200,58 @@ class BatchSimulator:
         return after[:, -1], ~in_time
 
 
-def _count_threads() -> int:
-    """Return the number of cores that this process may use, up to a limit."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, _MAX_THREADS)
+class SimulatedTransition(eqx.Module):
+    """A robot's true transition for compiled planners, through a callback; NaN where the simulation diverges.
+
+        (q, v) from s,    s' = observe(f^k(q, v; a))
+
+    An observation contains a robot's positions and velocities, except its position on the ground, on which nothing
+    depends. So a step can start from any observed state, with the precision of 32-bit floats. All rows of a batch are
+    stepped together by MuJoCo's threads.
+    """
+
+    robot: Robot = eqx.field(static=True)
+
+    def __call__(self, key: Key[Array, ""], state: State, action: Action) -> Float[Array, " s"]:
+        shape = jax.ShapeDtypeStruct(state.shape, state.dtype)
+        return jax.pure_callback(self.step, shape, state, action, vmap_method="broadcast_all")
+
+    def step(self, states: Array | np.ndarray, actions: Array | np.ndarray) -> np.ndarray:
+        """Step any batch of states, [..., s]."""
+        states, actions = np.asarray(states), np.asarray(actions)  # their type depends on the backend
+        flat = states.reshape(-1, states.shape[-1]).astype(np.float64)
+        after = _stepper(self.robot)(flat, actions.reshape(-1, actions.shape[-1]).astype(np.float64))
+        return after.reshape(states.shape).astype(states.dtype)
 
 
-__all__ = ["MODELS", "BatchSimulator", "Simulator", "check_divergence", "load_model"]
+class _Stepper:
+    """The simulators of one robot."""
+
+    def __init__(self, robot: Robot):
+        self.robot, self.single = robot, Simulator(robot)
+        self.batch = BatchSimulator(robot, self.single.model)
+
+    def __call__(self, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """Return the observations one step after the observed `states`."""
+        before = self.recover(states)
+        low, high = self.single.model.actuator_ctrlrange.T
+        # A plan may contain NaN or infinity: step a placeholder, the robot at rest, in its place.
+        finite = np.all(np.isfinite(np.concatenate([before, actions], axis=1)), axis=1)
+        before[~finite], actions[~finite] = self.single.state, 0.0
+        observed, _, diverged = self.batch.step(before, np.clip(actions, low, high), self.single)
+        observed[~finite | diverged] = np.nan
+        return observed
+
+    def recover(self, states: np.ndarray) -> np.ndarray:
+        """Return MuJoCo's states (time, positions and velocities) for observed states."""
+        model, hidden, count = self.single.model, self.robot.hidden, len(states)
+        if self.robot.recover is not None:
+            positions, velocities = self.robot.recover(states)
+        else:
+            place = np.broadcast_to(model.qpos0[:hidden], (count, hidden))
+            positions = np.concatenate([place, states[:, : model.nq - hidden]], axis=1)
+            velocities = states[:, model.nq - hidden : model.nq - hidden + model.nv]
+        return np.concatenate([np.zeros((count, 1)), positions, velocities], axis=1)
+
+
+_stepper = lru_cache(maxsize=4)(_Stepper)

@@ -1,0 +1,211 @@
+"""Checks of a Gymnasium environment before it is used. Each failure is a `ConfigError` of one line, whose remedy works.
+
+The environment is tried out by resets and some steps in this process, and by Gymnasium's own checks.
+"""
+
+import operator
+import textwrap
+import traceback
+import warnings
+from typing import Any
+
+import numpy as np
+
+from pcmlp.errors import ConfigError, describe, first_line
+from pcmlp.observed import REMEDIES, Fault, ObservationCheck
+from pcmlp.tasks.checks import import_gymnasium
+from pcmlp.workers import Copies, Order
+
+_TRIAL_STEPS = 32  # number of steps by which two environments are compared
+_MOST_NUMBERS = 1_000  # in a flattened observation: a model predicts each of them
+_DETERMINISM = ("check_reset_seed_determinism", "check_step_determinism")
+_INSTEAD = "instead give (on the command line, as a function FILE.py:NAME that returns it)"
+_VECTOR = "gymnasium.spaces.Box(-numpy.inf, numpy.inf, (N,))"
+
+
+def check_environment(env: Any) -> list[str]:
+    """Check that `env` is a Gymnasium environment with supported spaces, that it keeps to them, and that it passes
+    Gymnasium's own checks. Return notes for the user, one line each."""
+    gymnasium = import_gymnasium()
+    if not isinstance(env, gymnasium.Env):
+        raise ConfigError(
+            f"environment {env!r}: not a gymnasium.Env but a {type(env).__name__}; "
+            "give an environment or a function that makes one, such as lambda: gymnasium.make(ID)"
+        )
+    found = [getattr(env, f"{kind}_space", None) for kind in ("observation", "action")]
+    if all(isinstance(space, gymnasium.Space) for space in found):  # Gymnasium's checks find spaces that are missing
+        _check_observations(env, found[0])
+        _check_actions(env, found[1])
+        _check_first_step(env)
+    repeats = _repeats_itself(env)
+    try:
+        with warnings.catch_warnings():  # suppresses advice, for example about the scale of actions
+            warnings.simplefilter("ignore")
+            _check_by_gymnasium(env, repeats)
+    except Exception as error:  # the checks and the environment may raise anything
+        what = first_line(error) if isinstance(error, AssertionError | gymnasium.error.Error) else describe(error)
+        raise ConfigError(f"environment {env}: fails Gymnasium's {_failed_check(error)}: {what}") from error
+    if repeats:
+        return []
+    return [
+        f"environment {env}: gives different observations after the same reset(seed), so runs are not reproducible; "
+        "let it draw all its random numbers from self.np_random, after super().reset(seed=seed)"
+    ]
+
+
+def check_horizon(env: Any, horizon: Any) -> int:
+    """Return the steps of an episode: `horizon`, or else the environment's time limit."""
+    limit = None if env.spec is None else env.spec.max_episode_steps
+    chosen = limit if horizon is None else horizon
+    if chosen is None:
+        raise ConfigError(
+            f"horizon=None: environment {env} has no time limit of its own (max_episode_steps); "
+            "give the steps of an episode, such as horizon=200"
+        )
+    try:
+        chosen = operator.index(chosen)
+    except TypeError as error:
+        raise ConfigError(f"horizon={horizon!r}: give a whole number, such as horizon=200") from error
+    if chosen < 1:
+        raise ConfigError(f"horizon={chosen}: an episode has at least 1 step; give 1 or more")
+    if limit is not None and chosen > limit:
+        raise ConfigError(
+            f"horizon={chosen}: environment {env} stops after {limit} steps; give {limit} or less, "
+            f"or make it with max_episode_steps={chosen}"
+        )
+    return chosen
+
+
+def _is_vector(space: Any) -> bool:
+    gymnasium = import_gymnasium()
+    flat = isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1 and space.shape[0] > 0
+    return flat and np.issubdtype(space.dtype, np.floating)
+
+
+def _unsupported(env: Any, space: Any, kind: str, remedy: str) -> ConfigError:
+    shown = f"its {kind} space is {_short(space)}; supported is a 1-D Box of floats"
+    return ConfigError(f"environment {env}: {shown}; {_INSTEAD} gymnasium.wrappers.{remedy}")
+
+
+def _check_observations(env: Any, space: Any) -> None:
+    if _is_vector(space):
+        return
+    spaces: Any = import_gymnasium().spaces
+    box = spaces.Box
+    try:
+        flat = spaces.flatten_space(space)
+    except NotImplementedError:  # a kind of space that Gymnasium does not know
+        flat = space
+    if not isinstance(flat, box) or not 0 < flat.shape[0] <= _MOST_NUMBERS:
+        remedy = (
+            f"TransformObservation(env, FUNCTION, {_VECTOR}) with a FUNCTION that extracts N floats, such as positions"
+        )
+    elif np.issubdtype(flat.dtype, np.floating):
+        remedy = "FlattenObservation(env)"
+    else:
+        inner = (
+            "env" if isinstance(space, box) and len(space.shape) == 1 else "gymnasium.wrappers.FlattenObservation(env)"
+        )
+        remedy = f"DtypeObservation({inner}, numpy.float32)"
+    raise _unsupported(env, space, "observation", remedy)
+
+
+def _check_actions(env: Any, space: Any) -> None:
+    if not _is_vector(space):
+        wrap = "TransformAction(env, {}, gymnasium.spaces.Box(-1, 1, ({},)))"
+        if isinstance(space, import_gymnasium().spaces.Discrete):
+            first = f"{space.start} + " if space.start else ""
+            wrap = wrap.format(f"lambda a: {first}min(int({space.n / 2:g} * (a[0] + 1)), {space.n - 1})", 1)
+        else:
+            wrap = wrap.format("FUNCTION", "N") + " with a FUNCTION from N floats to such an action"
+        raise _unsupported(env, space, "action", wrap)
+    if np.isfinite(space.low).all() and np.isfinite(space.high).all() and (space.low < space.high).all():
+        return
+    low = np.where(np.isfinite(space.low), space.low, np.where(np.isfinite(space.high), space.high - 2, -1))
+    high = np.where(np.isfinite(space.high), space.high, low + 2)
+    alike = (low == low[0]).all() and (high == high[0]).all() and low[0] < high[0]
+    bounds = f"{low[0]:g}, {high[0]:g}, ({low.size},)" if alike else "LOW, HIGH"
+    raise ConfigError(
+        f"environment {env}: its actions range over {_short(space)}; give it finite bounds, the lower below the "
+        f"upper: in its action_space, or {_INSTEAD} "
+        f"gymnasium.wrappers.TransformAction(env, lambda a: a, gymnasium.spaces.Box({bounds}))"
+    )
+
+
+def _check_first_step(env: Any) -> None:
+    """Check what reset and a first step return; Gymnasium's checks explain an error that they raise."""
+    space, copies = env.observation_space, Copies(lambda: env, env.observation_space.shape, env, keep=True)
+    check, middle = ObservationCheck(space), (0.5 * env.action_space.low + 0.5 * env.action_space.high)
+    orders: tuple[tuple[Order, Any], ...] = (("reset", 0), ("step", middle.astype(env.action_space.dtype)))
+    for order, argument in orders:
+        observed = check(order, copies.ask(order, [0], [argument]))
+        fault = Fault(observed.fault[0])
+        if fault == Fault.RAISED:
+            return
+        if fault != Fault.NONE:
+            when = " in the first step of an episode" if order == "step" else ""
+            raise ConfigError(f"environment {env}: {observed.messages[0]}{when}; {REMEDIES[fault]}")
+        if not np.isfinite(observed.reward[0]):
+            raise ConfigError(f"environment {env}: step gave the reward {observed.reward[0]}; return a finite number")
+    first = env.reset(seed=0)[0]
+    if isinstance(first, np.ndarray) and not np.can_cast(first.dtype, space.dtype):
+        raise ConfigError(
+            f"environment {env}: reset gave an observation of {first.dtype}, but its observation_space is of "
+            f"{space.dtype}; return observation.astype(numpy.{space.dtype}), or make the Box with "
+            f"dtype=numpy.{first.dtype}"
+        )
+
+
+def _short(space: Any) -> str:
+    """Describe a space on one line, cutting off the bounds of a large Box."""
+    return textwrap.shorten(str(space), 100, placeholder=" ...")
+
+
+def _check_by_gymnasium(env: Any, repeats: bool) -> None:
+    """Run Gymnasium's checks; leave out those of determinism if the environment is not reproducible."""
+    from gymnasium.utils import env_checker, passive_env_checker
+
+    try:
+        env_checker.check_env(env, skip_render_check=True, skip_close_check=True)
+    except Exception as error:
+        if repeats or _failed_check(error) not in _DETERMINISM:
+            raise
+        env_checker.check_reset_options(env)
+        passive_env_checker.env_reset_passive_checker(env)
+        passive_env_checker.env_step_passive_checker(env, env.action_space.sample())
+
+
+def _repeats_itself(env: Any) -> bool:
+    """Return whether the same seed and actions lead to the same observations."""
+    try:
+        return same_steps(trial_steps(env), trial_steps(env))
+    except Exception:  # Gymnasium's checks will find the error and explain it better
+        return True
+
+
+def trial_steps(env: Any) -> list[tuple[Any, ...]]:
+    """Take some random actions, the same for every copy; return state, action, next state, terminated, truncated of
+    each."""
+    rng, space = np.random.default_rng(0), env.action_space
+    state, _ = env.reset(seed=0)
+    rows = []
+    for _ in range(_TRIAL_STEPS):
+        action = rng.uniform(space.low, space.high).astype(space.dtype)
+        next_state, _, terminated, truncated, _ = env.step(action)
+        rows.append((state, action, next_state, terminated, truncated))
+        state = env.reset()[0] if terminated or truncated else next_state
+    return rows
+
+
+def same_steps(ours: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]]) -> bool:
+    """Return whether two trials are equal."""
+    pairs = ((x, y) for a, b in zip(ours, theirs, strict=True) for x, y in zip(a, b, strict=True))
+    return all(np.array_equal(x, y, equal_nan=True) for x, y in pairs)
+
+
+def _failed_check(error: BaseException) -> str:
+    """Return the name of the innermost of Gymnasium's check functions that the error came through."""
+    names = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+    return next(
+        (name for name in reversed(names) if name.startswith("check_") or name.endswith("_checker")), "check_env"
+    )
