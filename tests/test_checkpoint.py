@@ -295,7 +295,9 @@ def test_a_checkpoint_of_another_run_is_refused(cut):
 @pytest.mark.fault("metrics.csv or the episode log ends before the checkpoint", "refused by name")
 def test_a_run_whose_rows_or_episodes_are_gone_is_refused(cut):
     log_path(cut / "episodes").rename(cut / "log")
-    refused(lock(), cut, "episodes/log: truncated or edited before iteration 17 of the checkpoint; give another out folder")
+    refused(
+        lock(), cut, "episodes/log: truncated or edited before iteration 17 of the checkpoint; give another out folder"
+    )
     (cut / "log").rename(log_path(cut / "episodes"))
     lines = (cut / "metrics.csv").read_text().splitlines()
     (cut / "metrics.csv").write_text("\n".join(lines[:-1]) + "\n")

@@ -166,7 +166,9 @@ def check_same(config: RunConfig, run: Path, trust_code: bool = True) -> None:
     if "task.name" in changed:  # then show only the name: all other keys of the task differ as well
         changed = {key: changed[key] for key in ("task.name", "algo") if key in changed}
     shown = ", ".join(f"{key}: {before} -> {after}" for key, (before, after) in changed.items())
-    raise ConfigError(f"resume=True: {run} has another configuration ({shown}); give the same one, or another out folder")
+    raise ConfigError(
+        f"resume=True: {run} has another configuration ({shown}); give the same one, or another out folder"
+    )
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -195,7 +197,8 @@ def latest_checkpoint(config: RunConfig, algorithm: Algorithm, mdp: MDP, run: Pa
     n, facts = found[-1], read(folder, found[-1])
     if (facts.task, facts.algo) != (config.task_name, config.algo):
         raise ConfigError(
-            f"{folder}: is for {facts.task}, {facts.algo}, not {config.task_name}, {config.algo}; give another out folder"
+            f"{folder}: is for {facts.task}, {facts.algo}, not {config.task_name}, {config.algo}; "
+            "give another out folder"
         )
     if facts.config_sha256 != fingerprint(config):
         raise ConfigError(f"{folder}: has another configuration of {facts.task}; give another out folder")
