@@ -320,7 +320,7 @@ def test_an_environment_of_the_users_file(dock):
     mdp = build_problem(config.task).world.mdp
     assert (mdp.horizon, mdp.states.size) == (12, 1)
     assert isinstance(mdp.reward, Unknown)
-    with pytest.raises(ConfigError, match="task=.*uses code of a file.*--trust-code"):
+    with pytest.raises(ConfigError, match="task=.*uses code of a file.*trust_code=True"):
         from_json(to_json(config))
     assert from_json(to_json(config), trust_code=True) == config
 

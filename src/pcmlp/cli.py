@@ -200,8 +200,9 @@ def fail(line: str, code: int = BAD_INPUT) -> int:
     for argument, flag in (
         (r"\b(give|such as) (algo|seeds|steps)=", r"\1 --\2 "),
         (r"\banother (algo|out)\b", r"another --\1"),
-        (r"\bresume=True\b", "--resume"),
-        (r"^(minari|out|port)=", r"--\1 "),
+        (r"\b(resume|search)=True\b", r"--\1"),
+        (r"\btrust_code=True\b", "--trust-code"),
+        (r"^(minari|out|port|reward|success|terminal)=", r"--\1 "),
         (r"^(minari|video): ", r"--\1: "),
     ):
         line = re.sub(argument, flag, line)

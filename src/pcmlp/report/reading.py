@@ -17,7 +17,7 @@ from pcmlp.runs.checkpoint import ENDED
 from pcmlp.runs.durable import read_json
 from pcmlp.runs.episodes import Record, read
 from pcmlp.runs.folder import read_metrics, read_table
-from pcmlp.runs.summary import SUCCESS
+from pcmlp.runs.summary import find_changes, last_success
 
 _REQUIRED = ("iteration", "seed", "env_steps", "eval_return_mean")
 _TYPES = {  # types of the keys in config.json and summary.json that are used; each may be missing or null
@@ -104,17 +104,23 @@ class Run:
         return self.shows("eval_success")
 
     @cached_property
+    def _success_changes(self) -> list[list[int]]:
+        steps = self.metrics["env_steps"]
+        success = self.metrics.get("eval_success", np.zeros_like(steps))
+        return [
+            find_changes(*columns) for columns in zip(steps.T.astype(int).tolist(), success.T.tolist(), strict=True)
+        ]
+
+    @cached_property
     def steps_to_success(self) -> np.ndarray:
         """The env steps of each seed's first success; infinite for a seed without one."""
-        solved = self.metrics.get("eval_success", np.zeros_like(self.metrics["env_steps"])) >= SUCCESS
-        return np.where(solved, self.metrics["env_steps"], np.inf).min(axis=0, initial=np.inf)
+        return np.array([changes[0] if changes else np.inf for changes in self._success_changes])
 
     @cached_property
     def steps_to_sustained_success(self) -> np.ndarray:
         """The env steps of the first evaluation of each seed from which on all succeed; infinite without one."""
-        solved = self.metrics.get("eval_success", np.zeros_like(self.metrics["env_steps"])) >= SUCCESS
-        lasting = np.logical_and.accumulate(solved[::-1], axis=0)[::-1]
-        return np.where(lasting, self.metrics["env_steps"], np.inf).min(axis=0, initial=np.inf)
+        found = [last_success(changes) for changes in self._success_changes]
+        return np.array([np.inf if steps is None else steps for steps in found])
 
     @property
     def num_solved(self) -> int:

@@ -175,7 +175,7 @@ class TensorBoard(contextlib.AbstractContextManager):
                 purge = last[seed] + 1 if seed in last else None
                 self._writers[seed] = SummaryWriter(str(folder / f"seed-{seed}"), purge_step=purge)
         except ImportError:
-            say(console, "--tensorboard: needs tensorboardX, continuing without it; pip install 'pcmlp[tensorboard]'")
+            say(console, "tensorboard: needs tensorboardX, continuing without it; pip install 'pcmlp[tensorboard]'")
         except OSError as error:
             self._give_up(error)
 
@@ -193,7 +193,7 @@ class TensorBoard(contextlib.AbstractContextManager):
     def _give_up(self, error: OSError) -> None:
         self._writers = {}
         where = f" ({error.filename})" if error.filename else ""
-        say(self._console, f"--tensorboard: {error.strerror}{where}, continuing without; metrics.csv has it all")
+        say(self._console, f"tensorboard: {error.strerror}{where}, continuing without; metrics.csv has it all")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

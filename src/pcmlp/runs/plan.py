@@ -150,7 +150,7 @@ def choose_way(learned: LearnedRun, searches: bool, counts: Mapping[str, int]) -
     kind = Search if searches else Ahead
     for name, count in counts.items():
         if name not in {field.name for field in dataclasses.fields(kind)}:
-            owner, remedy = ("a plan ahead", "leave it out") if searches else ("a search", "give --search as well")
+            owner, remedy = ("a plan ahead", "leave it out") if searches else ("a search", "give search=True as well")
             raise ConfigError(f"{name}={count}: belongs to {owner}; {remedy}")
     planner = learned.algorithm.planner
     if searches and planner.searches:

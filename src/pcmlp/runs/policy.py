@@ -43,17 +43,17 @@ class Aim:
 
     def __post_init__(self) -> None:
         if self.success is not None and self.success_return is not None:
-            raise ConfigError(f"--success {self.success}: --success-return is given as well; give one of them")
+            raise ConfigError(f"success={self.success}: success_return is given as well; give one of the two")
 
     @property
-    def flags(self) -> dict[str, str | None]:
-        """The flags of the functions and their places."""
-        return {"--reward": self.reward, "--terminal": self.terminal, "--success": self.success}
+    def functions(self) -> dict[str, str | None]:
+        """The places of the functions by name."""
+        return {"reward": self.reward, "terminal": self.terminal, "success": self.success}
 
     @property
     def places(self) -> dict[str, str]:
-        """The places that are given, by flag."""
-        return {flag: place for flag, place in self.flags.items() if place is not None}
+        """The places that are given, by name."""
+        return {name: place for name, place in self.functions.items() if place is not None}
 
     def with_hash(self) -> "Aim":
         """Return the aim with the current hashes of its files."""
@@ -62,7 +62,7 @@ class Aim:
     def load(self, trust_code: bool, where: Path | str) -> Functions:
         """Import the functions, if their code is trusted and unchanged."""
         check_code(self.places, self.code, trust_code, str(where))
-        return Functions(*(load_function(flag, place) for flag, place in self.flags.items()))
+        return Functions(*(load_function(name, place) for name, place in self.functions.items()))
 
 
 def check_functions(functions: Functions, mdp: MDP, samples: Samples) -> None:
