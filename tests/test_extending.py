@@ -11,7 +11,8 @@ import pytest
 
 from pcmlp.cli import main
 from pcmlp.errors import ConfigError
-from pcmlp.runs.config import load_config, resolve
+from pcmlp.runs.config import resolve
+from pcmlp.runs.config_file import load_config
 from pcmlp.runs.folder import read_metrics
 
 DOCS = Path(__file__).parents[1] / "docs" / "extending.md"

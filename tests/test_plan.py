@@ -23,7 +23,8 @@ from pcmlp.experiments.experiment import Done, write_table
 from pcmlp.experiments.job import SMOKE
 from pcmlp.planners import GuidedPolicy
 from pcmlp.runs import plan as planning
-from pcmlp.runs.config import build, load_config, resolve, to_json
+from pcmlp.runs.config import build, resolve, to_json
+from pcmlp.runs.config_file import load_config
 from pcmlp.runs.evaluate import Indicator, measure
 from pcmlp.runs.policy import Aim, Functions, SavedRun, load_run, read_plan, with_objective
 from pcmlp.runs.train import train

@@ -18,7 +18,7 @@ from pcmlp.report.page import report
 from pcmlp.report.reading import read_runs
 from pcmlp.runs.cache import compiling_anew
 from pcmlp.runs.durable import write_json
-from pcmlp.runs.folder import read_table
+from pcmlp.runs.metrics import read_table
 
 EXPERIMENTS: dict[str, Experiment] = {
     made.name: made

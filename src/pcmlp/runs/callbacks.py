@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from pcmlp.runs.folder import Row
+from pcmlp.runs.metrics import Row
 
 Callback = Callable[[Any, dict[str, float]], bool | None]
 

@@ -23,8 +23,9 @@ from pcmlp.errors import ConfigError, RunStopped
 from pcmlp.parts import NAMES
 from pcmlp.runs.callbacks import say
 from pcmlp.runs.checkpoint import latest_checkpoint
-from pcmlp.runs.config import RunConfig, build, load_config, seed_keys, to_json
-from pcmlp.runs.durable import write_json
+from pcmlp.runs.config import RunConfig, build, seed_keys, to_json
+from pcmlp.runs.config_file import load_config
+from pcmlp.runs.durable import write_sealed
 from pcmlp.runs.episodes import read
 from pcmlp.runs.folder import PLAN, RunFolder, check_free
 from pcmlp.runs.policy import Aim, Functions, check_functions, save_policies, with_objective
@@ -202,5 +203,5 @@ def plan_run(
     folder, lock = RunFolder.create(out, to_json(learned.config))
     with lock:
         save_policies(folder.policy, planned.policies, learned.config)
-        write_json(out / PLAN, record)
+        write_sealed(out / PLAN, record)
     return record

@@ -12,9 +12,11 @@ import equinox as eqx
 from pcmlp.algorithms.deep import Deep, DeepLearner
 from pcmlp.algorithms.replan import Search, guided_policies
 from pcmlp.errors import ConfigError
+from pcmlp.runs.arrays import load_facts_and_arrays, restore_tree, save_tree
 from pcmlp.runs.checkpoint import fingerprint
-from pcmlp.runs.config import RunConfig, build, load_config, seed_keys
-from pcmlp.runs.durable import Damaged, check_own, load_facts_and_arrays, read_json, restore_tree, save_tree
+from pcmlp.runs.config import RunConfig, build, seed_keys
+from pcmlp.runs.config_file import load_config
+from pcmlp.runs.durable import Damaged, check_type, from_record, read_sealed
 from pcmlp.runs.folder import PLAN
 from pcmlp.tasks.checks import Samples, check_reward, check_terminal
 from pcmlp.types import MDP, Algorithm, Learner, Policy, Problem
@@ -92,15 +94,12 @@ def read_plan(folder: Path) -> tuple[Aim | None, Search | None]:
     file = folder / PLAN
     if not file.exists():
         return None, None
-    check_own(file, folder)
     try:
-        record = read_json(file)
-        aim, search = Aim(**record["aim"]), record.get("search")
-        if not all(isinstance(place, str) for place in aim.places.values()):
-            raise ValueError("a place is not a string")
-        return aim, None if search is None else Search(**search)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{file}: truncated, edited or of an older pcmlp; plan it again") from error
+        record = read_sealed(file)
+        aim, search = (check_type(record.get(name), dict | None, name) for name in ("aim", "search"))
+        return from_record(Aim, aim or {}), None if search is None else from_record(Search, search)
+    except (Damaged, OSError) as error:
+        raise ConfigError(f"{file}: truncated, edited or of an older pcmlp ({error}); plan it again") from error
 
 
 def save_policies(folder: Path, policies: Policy, config: RunConfig) -> None:
@@ -129,7 +128,6 @@ def load_run(run: Path, *, trust_code: bool = False) -> SavedRun:
     """Load the deployed policies of a run or a plan, and its task. User code is imported only if it is trusted."""
     config, (aim, search) = load_config(run, trust_code=trust_code), read_plan(run)
     file = run / "policy" / _FILE
-    check_own(file, run)
     try:
         facts, arrays = load_facts_and_arrays(file)
     except OSError as error:

@@ -8,7 +8,7 @@ import platform
 import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import jax
 import jax.monitoring
@@ -16,14 +16,64 @@ import numpy as np
 
 from pcmlp.algorithms.deep import Deep
 from pcmlp.algorithms.pc_pg import PCPG
+from pcmlp.errors import ConfigError
 from pcmlp.runs.config import RunConfig
+from pcmlp.runs.durable import Damaged, check_type, read_sealed
 from pcmlp.runs.findings import MAP, Findings
-from pcmlp.runs.folder import Row
+from pcmlp.runs.metrics import Row
 
 SUCCESS = 0.95  # a seed is solved if at least this share of its evaluation episodes succeed
 _PACKAGES = ("jax", "jaxlib", "equinox", "numpy", "pcmlp")
 COMPILE_EVENTS = ("/jax/core/compile/jaxpr_to_mlir_module_duration", "/jax/core/compile/backend_compile_duration")
 _SAVED = "/jax/compilation_cache/compile_time_saved_sec"
+
+
+class SeedSummary(TypedDict, total=False):
+    """The final results of one seed in `summary.json`."""
+
+    seed: int
+    env_steps: int | None
+    final_return: float | None
+    final_success: float | None
+    env_steps_to_success: int | None
+    env_steps_to_sustained_success: int | None
+    success_changes: list[int]
+    final_certificate: float | None
+    rewards_seen: int
+    ends_seen: int
+    explored: float | None
+
+
+class Summary(TypedDict, total=False):
+    """The contents of `summary.json`."""
+
+    status: str
+    command: str
+    task: str
+    algo: str
+    iterations: int
+    seeds: list[SeedSummary]
+    wall_s: float
+    compile_s: float
+    save_s: float
+    virtual_steps_per_s: float | None
+    device: str
+    versions: dict[str, str]
+    revision: str | None
+    explored_of: str | None
+    reward_free: bool
+    nothing_found: str | None
+    certificate: dict[str, str | float | None]
+    manifest: dict[str, str | int | None]
+
+
+def read_summary(run: Path) -> dict[str, Any]:
+    """Read `summary.json`."""
+    try:
+        return dict(check_type(read_sealed(run / "summary.json"), Summary, "summary.json"))
+    except Damaged as error:
+        remedy = "remove it, and resume=True continues the run and writes it again"
+        raise ConfigError(f"{run}/summary.json: {error}; {remedy}") from error
 
 
 class CompileClock:
