@@ -23,6 +23,8 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import NoReturn
 
+from pcmlp.errors import printable
+
 EXIT_CODE = 130
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)]
 _RESCUE_S = 0.4  # time for the main thread to end by itself
@@ -34,7 +36,7 @@ Say = Callable[[str], None]
 
 def print_to_stderr(line: str) -> None:
     """Print a line to stderr."""
-    print(line, file=sys.stderr, flush=True)
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 class Signals:

@@ -171,6 +171,11 @@ class Found(NamedTuple):
     left_out: list[str]  # a line about each run that cannot be read
     empty: list[str]  # a line about each given folder that has no run
 
+    @property
+    def damaged(self) -> list[str]:
+        """A line about each damaged log of a run that can be read."""
+        return [run.damage for run in self.runs if run.damage]
+
 
 def read_readable_runs(paths: Sequence[Path]) -> Found:
     """Read the runs at or inside the paths, each once, and say why others were left out."""

@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from pcmlp.errors import printable
 from pcmlp.runs.metrics import Row
 
 Callback = Callable[[Any, dict[str, float]], bool | None]
@@ -42,7 +43,7 @@ def notify(callbacks: Iterable[Callback], source: Any, metrics: dict[str, float]
 
 def say(console: Console, line: str) -> None:
     """Print a line without markup or wrapping."""
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
+    console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
 
 def status_line(metrics: dict[str, float]) -> str:
