@@ -1,12 +1,13 @@
 """The files of an experiment's folder: its description, `experiment.json`, and its tables."""
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pcmlp.errors import ConfigError
-from pcmlp.runs.durable import check_type, read_json
-from pcmlp.runs.metrics import read_table
+from pcmlp.runs.durable import Damaged, check_type, read_bytes, read_sealed
+from pcmlp.runs.metrics import FILE, read_table
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,37 @@ def read_experiment(folder: Path) -> Experiment | None:
     if not file.exists():
         return None
     try:
-        content = read_json(file)
+        content = read_sealed(file)
         order = check_type(content.pop("order", None), int, "order")
         names = check_type(content.pop("runs", None), list[str], "runs")
+        if changed := _changed(folder, check_type(content.pop("tables", None), dict[str, str], "tables")):
+            raise Damaged(f"{changed[0]} was edited or removed; remove it")
         texts = {name: check_type(text, str, name) for name, text in content.items()}
         return Experiment(**texts, order=order, runs=tuple(_beside(folder, names)))
     except (OSError, ValueError, TypeError) as error:
         raise ConfigError(f"{file}: cannot be read ({error}); run its experiment again") from error
+
+
+def check_tables(folder: Path) -> None:
+    """Raise if a table was edited since its experiment made it; one that was removed is made again."""
+    try:
+        tables = check_type(read_sealed(folder / "experiment.json").get("tables"), dict[str, str], "tables")
+    except (OSError, Damaged):
+        return  # its description is made again
+    for name in _changed(folder, tables):
+        if (folder / name).exists():
+            raise ConfigError(f"{folder / name}: edited; remove it to make it again")
+
+
+def _changed(folder: Path, tables: Mapping[str, str]) -> list[str]:
+    found = hash_tables(folder)
+    return [name for name, known in tables.items() if found.get(name) != known]
+
+
+def hash_tables(folder: Path) -> dict[str, str]:
+    """Return the hash of each table of an experiment and of its runs, by its place in the folder."""
+    files = sorted(file for file in folder.rglob("*.csv") if file.name != FILE)
+    return {file.relative_to(folder).as_posix(): hashlib.sha256(read_bytes(file)).hexdigest() for file in files}
 
 
 def _beside(folder: Path, names: Sequence[str]) -> Iterator[Path]:

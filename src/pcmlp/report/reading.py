@@ -16,7 +16,7 @@ from pcmlp.errors import ConfigError, first_line
 from pcmlp.report.experiment import read_experiment
 from pcmlp.runs.checkpoint import ENDED, newest_manifest
 from pcmlp.runs.config import parse_record
-from pcmlp.runs.durable import check_no_link, read_text
+from pcmlp.runs.durable import check_folder, read_text
 from pcmlp.runs.episodes import Record, read
 from pcmlp.runs.metrics import Text, by_column, read_rows, read_table
 from pcmlp.runs.summary import find_changes, last_success, read_summary
@@ -57,6 +57,7 @@ class Run:
     summary: dict[str, Any]  # empty while the run is in progress
     seeds: tuple[int, ...]
     metrics: dict[str, np.ndarray]  # column -> [iterations, seeds], NaN where a cell is empty
+    log_bytes: int | None = None  # of the episode log; None: all of it
     damage: str | None = None  # what is wrong with the episode log, and what it costs
 
     @property
@@ -154,7 +155,7 @@ class Run:
 
     def records(self) -> list[Record]:
         """Read every record of the episode log, in order."""
-        return list(read(self.path / "episodes"))
+        return list(read(self.path / "episodes", self.log_bytes))
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
@@ -217,13 +218,15 @@ def find_runs(path: Path) -> list[Path]:
 def load(path: Path) -> Run:
     """Read and check the files of a run folder."""
     try:
-        check_no_link(path)
+        check_folder(path)
         config = parse_record(read_text(path / "config.json"))
         summary = read_summary(path) if (path / "summary.json").exists() else {}
         rows, manifest, damage = read_rows(path), newest_manifest(path), None
+        log_bytes = None if manifest is None else manifest.log_bytes
         if manifest is not None:
             manifest.check_config(config)
             manifest.check_metrics(rows)
+            rows = rows[: manifest.metrics_rows]  # later ones may be wrong; they are written again if they are
             damage = manifest.describe_damage(path / "episodes")
         _check_version(summary.get("versions", {}).get("pcmlp"))
         seeds, metrics = _by_seed(rows)
@@ -231,7 +234,7 @@ def load(path: Path) -> Run:
         if status in ENDED and expected is not None and last != expected:
             raise ValueError(f"metrics.csv is half-written: it has rows up to iteration {last} of {expected}")
         task, algo = config["task"]["name"], config["algo"]
-        return Run(path, task, algo, status or "unfinished", config, summary, seeds, metrics, damage)
+        return Run(path, task, algo, status or "unfinished", config, summary, seeds, metrics, log_bytes, damage)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"{path}: not a run that can be read ({first_line(error)}); give another folder or run it again"

@@ -22,7 +22,8 @@ from safetensors.numpy import load, save
 from pcmlp.runs.durable import Damaged, check_type, open_regular, parse_json, read_bytes, room_for, write_durably
 
 _HEADER = "header"  # the only key of the metadata: safetensors writes several keys in any order
-_LARGEST = 2**26  # bytes of metadata and of the names and shapes of arrays
+_LARGEST_HEADER = 2**26
+_LARGEST = 2**34
 
 
 def save_tree(path: Path, tree: Any, facts: dict[str, Any], what: str = "") -> int:
@@ -40,14 +41,15 @@ def read_facts(path: Path) -> dict[str, Any]:
     with open_regular(path) as file:
         start = file.read(8)
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
-        if not 0 < length <= _LARGEST:
+        if not 0 < length <= _LARGEST_HEADER:
             raise Damaged("truncated or edited")
         return check_type(read_header(start + file.read(length)).get("facts"), dict[str, Any], "facts")
 
 
 def load_facts_and_arrays(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Read a whole file and check its hash."""
-    header, arrays = unpack(read_bytes(path))
+    read_facts(path)  # a file of another kind may be huge
+    header, arrays = unpack(read_bytes(path, _LARGEST))
     facts = check_type(header.get("facts"), dict[str, Any], "facts")
     if header.get("sha256") != _digest(arrays, facts):
         raise Damaged("truncated or edited")

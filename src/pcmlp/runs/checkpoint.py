@@ -21,7 +21,7 @@ from pcmlp.errors import ConfigError, first_line
 from pcmlp.runs import episodes
 from pcmlp.runs.arrays import load_facts_and_arrays, read_facts, restore_tree, save_tree
 from pcmlp.runs.config import RunConfig, seed_keys, to_json
-from pcmlp.runs.durable import Damaged, check_no_link, check_type, from_record, read_json
+from pcmlp.runs.durable import Damaged, check_folder, check_type, from_record, read_json
 from pcmlp.runs.folder import PLAN
 from pcmlp.runs.manifest import Manifest, hash_config
 from pcmlp.runs.metrics import rows_through
@@ -144,7 +144,7 @@ def _open(folder: Path, iteration: int, reader: Callable[[Path], tuple[dict, dic
 
 def check_same(config: RunConfig, run: Path, trust_code: bool = True) -> None:
     """Raise unless the folder has the same configuration; only the number of steps may be larger."""
-    check_no_link(run)
+    check_folder(run)
     if (run / PLAN).exists():
         raise ConfigError(f"{run}: holds a plan, which cannot be resumed; give another out folder")
     try:
@@ -217,7 +217,7 @@ def latest_checkpoint(config: RunConfig, algorithm: Algorithm, mdp: MDP, run: Pa
     except ValueError as error:
         raise ConfigError(_misfit(config, run, str(error))) from error
     _check_files(run, folder, found)
-    walked = (record.rows for record in episodes.read(run / "episodes") if record.iteration <= n)
+    walked = (record.rows for record in episodes.read(run / "episodes", facts.log_bytes))
     return Checkpoint(algorithm.restore_replay(point.learner, mdp, walked), facts)
 
 

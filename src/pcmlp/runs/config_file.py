@@ -7,7 +7,7 @@ from typing import Any
 
 from pcmlp.errors import ConfigError
 from pcmlp.runs.config import RunConfig, choose_task, from_json, parse_record, settings_of_record
-from pcmlp.runs.durable import Damaged, check_no_link, read_text
+from pcmlp.runs.durable import Damaged, check_folder, read_text
 from pcmlp.tasks.registered import GymnasiumTask
 from pcmlp.types import Task
 from pcmlp.usercode import check_code
@@ -30,7 +30,7 @@ def load_task(run: Path, *, trust_code: bool = False) -> tuple[Task, Mapping[str
 
 
 def _read(run: Path) -> str:
-    check_no_link(run)
+    check_folder(run)
     try:
         return read_text(run / "config.json")
     except (OSError, Damaged) as error:

@@ -31,6 +31,7 @@ _DEEPEST = 20  # levels of nested JSON
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows has neither
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # opening a pipe would wait for its other end
 _SEAL = "sha256"
+FOLDERS = ("episodes", "policy", "checkpoint")  # of a run
 
 Kind = TypeVar("Kind")
 
@@ -195,14 +196,18 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def check_no_link(run: Path) -> None:
-    """Raise if a run folder, or a folder in it, contains a link: it could lead anywhere."""
+def check_folder(run: Path) -> None:
+    """Raise unless a run folder and the folders in it contain nothing but files and folders: a link could lead
+    anywhere, and a pipe could block."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for entry in os.scandir(run):
-            inside = os.scandir(entry) if entry.is_dir(follow_symlinks=False) else ()
-            for each in (entry, *inside):
-                if each.is_symlink():
-                    raise ConfigError(f"{each.path}: a link, which may lead anywhere; put the file itself there")
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if entry.name in FOLDERS and not is_folder:
+                raise ConfigError(f"{entry.path}: not a folder; put the folder itself there, or remove it")
+            for each in (entry, *(os.scandir(entry) if is_folder else ())):
+                if not (each.is_file(follow_symlinks=False) or each.is_dir(follow_symlinks=False)):
+                    kind = "a link, which may lead anywhere" if each.is_symlink() else "not a file"
+                    raise ConfigError(f"{each.path}: {kind}; put the file itself there, or remove it")
 
 
 @contextlib.contextmanager

@@ -94,9 +94,14 @@ def log_path(folder: Path) -> Path:
     return folder / "log"
 
 
-def read(folder: Path) -> Iterator[Record]:
-    """Yield the records of a log, in the order they were written, up to the first one that cannot be read."""
+def read(folder: Path, most: int | None = None) -> Iterator[Record]:
+    """Yield the records in the first `most` bytes of a log, or in all of it, in the order they were written, up to the
+    first one that cannot be read."""
+    size = 0
     for payload in _payloads(folder):
+        size += _HEADER.size + len(payload)
+        if most is not None and size > most:
+            return
         try:
             header, arrays = unpack(payload)
             yield _check(from_record(Header, header), arrays)
@@ -116,16 +121,11 @@ def measure(folder: Path) -> tuple[int, int | None]:
     return size, last
 
 
-def cut(folder: Path, iteration: int) -> None:
-    """Drop the records after an iteration."""
-    kept = 0
-    for payload in _payloads(folder):
-        if from_record(Header, read_header(payload)).iteration > iteration:
-            break
-        kept += _HEADER.size + len(payload)
+def cut(folder: Path, size: int) -> None:
+    """Drop everything after the first `size` bytes of a log."""
     if log_path(folder).exists():
         with open_regular(log_path(folder), "r+b", os.O_RDWR) as file:
-            file.truncate(kept)
+            file.truncate(size)
 
 
 def _check(header: Header, arrays: dict[str, np.ndarray]) -> Record:

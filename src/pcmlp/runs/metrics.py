@@ -93,11 +93,11 @@ class MetricsFile:
         self._count(shown)
 
     def _count(self, rows: Sequence[Text]) -> None:
-        self._hash.update(_canonical(rows))
+        self._hash.update(canonical(rows))
         self.seal = Seal(self.seal.rows + len(rows), self._hash.hexdigest())
 
 
-def _canonical(rows: Iterable[Text]) -> bytes:
+def canonical(rows: Iterable[Text]) -> bytes:
     lines = (
         ",".join(f"{name}={cell}" for name, cell in sorted(row.items()) if cell and not name.endswith("_s"))
         for row in rows
@@ -108,7 +108,7 @@ def _canonical(rows: Iterable[Text]) -> bytes:
 def matches(rows: Sequence[Text], seal: Seal) -> bool:
     """Return whether rows begin with those that were sealed."""
     found = rows[: seal.rows]
-    return len(found) == seal.rows and hashlib.sha256(_canonical(found)).hexdigest() == seal.sha256
+    return len(found) == seal.rows and hashlib.sha256(canonical(found)).hexdigest() == seal.sha256
 
 
 def read_rows(run: Path) -> list[Text]:

@@ -48,6 +48,7 @@ class LearnedRun(NamedTuple):
     learner: DeepLearner
     keys: Array
     iteration: int
+    log_bytes: int | None  # of the log, that the model was learned from
 
     @property
     def env_steps(self) -> float:
@@ -81,7 +82,7 @@ def load_learned(run: Path, seeds: Sequence[int] = (), *, trust_code: bool = Fal
     rows = jnp.array([config.seeds.index(seed) for seed in chosen])
     keys, learner = seed_keys(config.seeds)[rows], take(point.learner, rows)
     config = dataclasses.replace(config, seeds=chosen)
-    return LearnedRun(run, config, problem, algorithm, learner, keys, point.facts.iteration)
+    return LearnedRun(run, config, problem, algorithm, learner, keys, point.facts.iteration, point.facts.log_bytes)
 
 
 def _choose_seeds(run: Path, config: RunConfig, seeds: Sequence[int]) -> tuple[int, ...]:
@@ -95,7 +96,7 @@ def _choose_seeds(run: Path, config: RunConfig, seeds: Sequence[int]) -> tuple[i
 def collected(learned: LearnedRun) -> Samples:
     """Return all finite steps of the log, of all seeds together."""
     parts: list[list[np.ndarray]] = [[], [], []]
-    for record in read(learned.path / "episodes"):
+    for record in read(learned.path / "episodes", learned.log_bytes):
         rows = [np.asarray(x) for x in (record.rows.state, record.rows.action, record.rows.next_state)]
         known = [np.isfinite(x).all(axis=-1) for x in rows]
         good = record.rows.valid & np.logical_and.reduce(known)
@@ -202,6 +203,6 @@ def plan_run(
     }
     folder, lock = RunFolder.create(out, to_json(learned.config))
     with lock:
-        save_policies(folder.policy, planned.policies, learned.config)
+        save_policies(folder.policy, planned.policies, learned.config, record["aim"])
         write_sealed(out / PLAN, record)
     return record

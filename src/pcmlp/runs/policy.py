@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 
@@ -16,7 +16,7 @@ from pcmlp.runs.arrays import load_facts_and_arrays, restore_tree, save_tree
 from pcmlp.runs.checkpoint import fingerprint
 from pcmlp.runs.config import RunConfig, build, seed_keys
 from pcmlp.runs.config_file import load_config
-from pcmlp.runs.durable import Damaged, check_type, from_record, read_sealed
+from pcmlp.runs.durable import Damaged, check_type, from_record, hash_record, read_sealed
 from pcmlp.runs.folder import PLAN
 from pcmlp.tasks.checks import Samples, check_reward, check_terminal
 from pcmlp.types import MDP, Algorithm, Learner, Policy, Problem
@@ -102,13 +102,14 @@ def read_plan(folder: Path) -> tuple[Aim | None, Search | None]:
         raise ConfigError(f"{file}: truncated, edited or of an older pcmlp ({error}); plan it again") from error
 
 
-def save_policies(folder: Path, policies: Policy, config: RunConfig) -> None:
-    """Write the policies of all seeds."""
+def save_policies(folder: Path, policies: Policy, config: RunConfig, aim: dict[str, Any] | None = None) -> None:
+    """Write the policies of all seeds; those of a plan belong to its `aim`."""
     folder.mkdir(exist_ok=True)
     facts = {
         "policy": type(policies).__name__,
         "seeds": list(config.seeds),
         "config_sha256": fingerprint(config),
+        "aim_sha256": None if aim is None else hash_record(aim),
     }
     save_tree(folder / _FILE, policies, facts, "the policies")
 
@@ -138,6 +139,8 @@ def load_run(run: Path, *, trust_code: bool = False) -> SavedRun:
         raise ConfigError(f"{file}: {error}; train it again, or resume=True from a checkpoint") from error
     if facts.get("config_sha256") != fingerprint(config):
         raise ConfigError(f"{file}: not the policy of the configuration beside it; train it again")
+    if facts.get("aim_sha256") != (None if aim is None else hash_record(dataclasses.asdict(aim))):
+        raise ConfigError(f"{file}: not the policy of the plan, or of the run, beside it; plan or train it again")
     functions = Functions() if aim is None else aim.load(trust_code, run)
     problem, algorithm = build(config)
     if aim is not None:

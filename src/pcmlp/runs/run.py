@@ -105,7 +105,7 @@ class Run:
         checkpoint.sweep(self.folder.checkpoint)
         (self.folder.path / "summary.json").unlink(missing_ok=True)  # the run is in progress again
         self.rows = self.folder.metrics.cut(n)
-        cut(self.folder.episodes, n)
+        cut(self.folder.episodes, 0 if self.before is None else self.before.log_bytes or 0)
         for record in read(self.folder.episodes):
             self._entered.add([record.rows])
             self.findings.add([record.rows])
@@ -185,11 +185,11 @@ class Run:
         stands = standing(self.config, self.algorithm, self.problem)
         if stands is not None:
             summary["certificate"] = {**stands._asdict(), "stop_when_certified": self.threshold}
-        self.lock.check()
-        self.folder.write_summary(summary)
         if self.learner is not None:
             self.lock.check()
             save_policies(self.folder.policy, self.learner.deployed(), self.config)
+        self.lock.check()
+        self.folder.write_summary(summary)  # last: a run with a summary is whole
         return summary
 
     def check_progress(self, metrics: dict[str, np.ndarray]) -> None:
