@@ -48,8 +48,8 @@ make audit    # the known vulnerabilities of every pinned version, from PyPI; it
 commands are pinned too (`tools` below) and have an environment of their own, `.venv-tools`. `sbom.json` has the path
 of your checkout in the entry of pcmlp.
 
-Two things are not checked by a hash: Node.js and the program that pyright downloads when `make lint` first runs, and
-what you install with `pip install -c constraints.txt`, which fixes versions only.
+Two things are not checked by a hash: Node.js, which pyright downloads if the machine has none, and what you install
+with `pip install -c constraints.txt`, which fixes versions only.
 
 The licences are those that the packages declare. `base` is what every installation needs, `build` is what builds
 pcmlp, and the other names are extras. `test` is named only where no other extra needs the package.
