@@ -98,6 +98,7 @@ class MetricsFile:
 
 
 def canonical(rows: Iterable[Text]) -> bytes:
+    """Return rows as the bytes that are hashed."""
     lines = (
         ",".join(f"{name}={cell}" for name, cell in sorted(row.items()) if cell and not name.endswith("_s"))
         for row in rows
