@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 from written_runs import change_summary, write_experiment, write_run
@@ -318,7 +319,7 @@ def test_any_other_error_is_one_line_and_a_file_with_the_details(monkeypatch, ca
     assert line.startswith("pcmlp: unexpected error, KeyError")
     assert line.count("\n") == 1
     file = line.split("the details are in ")[1].split(";")[0]
-    assert "raise KeyError" in open(file).read()
+    assert "raise KeyError" in Path(file).read_text()
     os.unlink(file)
 
 
