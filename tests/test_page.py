@@ -14,11 +14,11 @@ from pcmlp.experiments.job import FULL, SMOKE
 from pcmlp.experiments.paper import describe
 from pcmlp.report import reading
 from pcmlp.report.curves import line_style
+from pcmlp.report.maps import map_data
 from pcmlp.report.page import charts_of, compose, css_classes, group_data, report, shares_data
 from pcmlp.report.reading import load, read_runs
 from pcmlp.report.sections import arrange, scores_of
 from pcmlp.report.tables import runs_table
-from pcmlp.report.views import map_data
 from pcmlp.report.words import headline
 
 

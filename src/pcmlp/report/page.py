@@ -26,9 +26,10 @@ from pcmlp.errors import ConfigError
 from pcmlp.report import tables
 from pcmlp.report.curves import FAR_APART, look_of, plot_curves
 from pcmlp.report.figures import plot_coverage, plot_visits
+from pcmlp.report.maps import map_data
 from pcmlp.report.reading import Curve, Run, read_readable_runs
 from pcmlp.report.sections import Group, Scores, Section, arrange, profile, scores_of
-from pcmlp.report.views import map_data, spread
+from pcmlp.report.visits import spread
 from pcmlp.report.words import count_of, headline
 
 _FEW = 4  # if a task has more runs, their maps are folded and have no static picture

@@ -6,16 +6,17 @@ Nothing else in the report opens a file of a run. No file is executed, and no ta
 import importlib.metadata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pcmlp.errors import ConfigError, first_line
+from pcmlp.report.visits import Visits, read_visits
 from pcmlp.runs.checkpoint import ENDED
 from pcmlp.runs.durable import read_json
-from pcmlp.runs.episodes import Record, read
+from pcmlp.runs.episodes import read
 from pcmlp.runs.folder import read_metrics, read_table
 from pcmlp.runs.summary import SUCCESS
 
@@ -152,9 +153,10 @@ class Run:
         except (KeyError, ValueError) as error:
             raise ConfigError(f"{file}: has no share of successes ({error}); remove it to make it again") from error
 
-    def records(self) -> list[Record]:
-        """Read every record of the episode log, in order."""
-        return list(read(self.path / "episodes"))
+    @cached_property
+    def visits(self) -> Visits | None:
+        """The places where its policies have been; None if no episodes were kept, as in committed results."""
+        return read_visits(self.task, partial(read, self.path / "episodes"))
 
 
 @dataclass(frozen=True)
