@@ -4,7 +4,7 @@ Nothing else in the report opens a file of a run. No file is executed, and no ta
 """
 
 import importlib.metadata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -209,8 +209,8 @@ class Found(NamedTuple):
     empty: list[str]  # a line about each given folder that has no run
 
 
-def read_readable_runs(paths: Sequence[Path]) -> Found:
-    """Read the runs at or inside the paths, each once, and say why others were left out."""
+def read_readable_runs(paths: Sequence[Path], load_run: Callable[[Path], Run] | None = None) -> Found:
+    """Read the runs at or inside the paths, each once, and say why others were left out. `load_run` replaces `load`."""
     runs: dict[Path, Run] = {}
     left_out: list[str] = []
     empty: list[str] = []
@@ -223,7 +223,7 @@ def read_readable_runs(paths: Sequence[Path]) -> Found:
         begun = {file.parent.resolve() for file in path.rglob("config.json") if not _is_plan(file.parent)}
         for folder in dict.fromkeys([*folders, *sorted(begun)]):
             try:
-                runs[folder] = load(folder)
+                runs[folder] = (load_run or load)(folder)
             except ConfigError as error:
                 left_out.append(str(error))
     return Found(list(runs.values()), list(dict.fromkeys(left_out)), empty)
