@@ -263,6 +263,13 @@ def test_records_of_a_run_in_progress_are_read_up_to_the_same_one():
     assert read_visits("point-umaze", records) is None
 
 
+def test_the_record_of_the_cover_takes_no_points_from_those_of_the_policies():
+    few, many = np.full((20_000, 2), 0.5), np.full((90_000, 2), 0.5)
+    visits = read_visits("point-umaze", lambda: [walk(1, few), walk(1, many)])
+    assert visits is not None
+    assert len(visits.points[0].numbers) == 20_000  # all of them
+
+
 @pytest.mark.parametrize("task", ["point-umaze", "somewhere"])
 def test_records_of_a_log_are_not_kept(task):
     """What is kept of them does not grow with their number."""

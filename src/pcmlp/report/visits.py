@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
-from pcmlp.replay import Transitions
 from pcmlp.report.views import VIEWS, View, first_two, make_view
 from pcmlp.runs.episodes import Record
 
@@ -82,17 +80,17 @@ def find_places(record: Record, project: Callable[[np.ndarray], np.ndarray]) -> 
     if rows.state.ndim == 2:
         pairs = np.stack([rows.state, rows.action], axis=-1)
         return [of_seed[valid] for of_seed, valid in zip(pairs, rows.valid, strict=True)]
-    by_seed = zip(rows.state, rows.next_state, rows.valid, _ends(rows), strict=True)
+    by_seed = zip(rows.state, rows.next_state, rows.valid, _ends(record), strict=True)
     visited = [np.concatenate([state[valid], after[ended]]) for state, after, valid, ended in by_seed]
     return [_locate(states, record.iteration, project) for states in visited]
 
 
 def trace(record: Record, view: View) -> Sample:
     """Return the places of the first seed's steps, with the number of each step within its episode."""
-    rows = jax.tree.map(lambda x: x[0], record.rows)
-    row = np.arange(len(rows.valid))
-    start = np.maximum.accumulate(np.where(np.concatenate([[True], _ends(rows)[:-1]]), row, 0))
-    return Sample(_locate(rows.state[rows.valid], record.iteration, view.project), (row - start)[rows.valid])
+    state, valid, ended = np.asarray(record.rows.state[0]), np.asarray(record.rows.valid[0]), _ends(record)[0]
+    row = np.arange(len(valid))
+    start = np.maximum.accumulate(np.where(np.concatenate([[True], ended[:-1]]), row, 0))
+    return Sample(_locate(state[valid], record.iteration, view.project), (row - start)[valid])
 
 
 def _locate(states: np.ndarray, n: int, project: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
@@ -100,7 +98,9 @@ def _locate(states: np.ndarray, n: int, project: Callable[[np.ndarray], np.ndarr
     return project(states if states.shape[-1] > 1 else np.concatenate([states, np.full_like(states, n)], axis=-1))
 
 
-def _ends(rows: Transitions) -> np.ndarray:
+def _ends(record: Record) -> np.ndarray:
+    """Return which rows are the last of their episode, [seeds, rows]."""
+    rows = record.rows
     return np.asarray(rows.valid & (rows.terminal | rows.last))
 
 
@@ -117,8 +117,9 @@ def _survey(task: str, records: Iterable[Record]) -> _Survey | None:
     low, high = np.full(2, np.inf), np.full(2, -np.inf)
     for record in records:
         rows = record.rows
+        if record.iteration not in iterations[-1:]:  # a policy's own record, as in the second reading
+            num_places = num_places + rows.valid.sum(axis=1) + _ends(record).sum(axis=1)
         iterations.append(record.iteration)
-        num_places = num_places + rows.valid.sum(axis=1) + _ends(rows).sum(axis=1)
         if task in VIEWS:
             continue
         state_shape, found = rows.state.shape[2:], find_places(record, first_two)
@@ -155,7 +156,7 @@ class _Gathering:
         n, rows = record.iteration, record.rows
         if self._view.finite:
             np.add.at(next(self._stage_of_record).counts, (rows.action[rows.valid], rows.state[rows.valid]), 1)
-        if n in self._shares:  # the first record of an iteration is its policy's, a second one the whole cover's
+        if n in self._shares:  # a second record of an iteration is not of its policy, but of the whole cover
             return
         found = find_places(record, self._view.project)
         entered = np.stack([self._view.entered(places) for places in found])
