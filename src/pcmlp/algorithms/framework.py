@@ -219,14 +219,14 @@ def _improve(inputs: tuple, learner: CoverLearner) -> tuple[CoverLearner, dict[s
 def learn(
     keys: Key[Array, " seeds"], algo: PCMLP, problem: Problem, num_iterations: int
 ) -> Iterator[tuple[CoverLearner, dict[str, Float[Array, " seeds"]], Transitions]]:
-    """Run Algorithm 1 for one key per seed; yield the learner, metrics and samples of every iteration. The next
-    iteration may use up a learner, so copy what is to be kept of it."""
+    """Run Algorithm 1 for one key per seed; yield a copy of the learner, the metrics and the samples of every
+    iteration: the next iteration uses up the learner itself."""
     algo = algo.bind(problem)
     learner: Learner = algo.start(keys, problem.world.mdp, num_iterations)
     for n in range(1, num_iterations + 1):  # line 3
         learner, metrics, samples, _ = algo.iterate(keys, problem.world, learner, n)
         assert isinstance(learner, CoverLearner)
-        yield learner, metrics, samples
+        yield jax.tree.map(lambda x: x.copy() if eqx.is_array(x) else x, learner), metrics, samples
 
 
 def elliptical_bonus(algo: PCMLP, mdp: MDP, covariance: Covariance) -> CappedBonus:
