@@ -179,7 +179,8 @@ def improve(
     moment = second_moment(algo.features, samples)  # line 5
     covariance = learner.covariance.add(jnp.where(algo.covariance, moment, 0.0))  # line 6
     replay = learner.replay.add(drop_nonfinite(rows)[0])
-    before = learner.model if algo.fit_samples is None else algo.model.init(fit_key, mdp)  # M samples are all of them
+    forgets = algo.model.remembers and algo.fit_samples is not None  # M fresh samples are all that is fitted to
+    before = algo.model.init(fit_key, mdp) if forgets else learner.model
     model, fitted = algo.model.train(fit_key, mdp, before, replay)  # line 7: maximum likelihood over P
     bonus = elliptical_bonus(algo, mdp, covariance)  # line 8
     policy, planned = algo.planner.plan(plan_key, imagine(mdp, model, bonus), learner.policy)  # line 9
