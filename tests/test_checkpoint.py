@@ -61,7 +61,7 @@ def crash_at(patch, iteration):
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory):
+def places(tmp_path_factory, every_iteration_saved):
     """Twenty iterations at once, and seventeen of twenty."""
     folder = tmp_path_factory.mktemp("runs")
     run(lock(), folder / "whole")

@@ -140,6 +140,7 @@ class TestLostInTheMiddle:
             (RunFolder, "write_summary", 1),  # then the policies
         ],
     )
+    @pytest.mark.usefixtures("every_iteration_saved")
     def test_a_run_writes_nothing_more(self, tmp_path, monkeypatch, owner, name, times):
         seen = self.lose_after(monkeypatch, tmp_path, owner, name, times)
         with pytest.raises(RunStopped, match=LOST):
