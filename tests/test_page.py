@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from written_runs import Page, write_experiment, write_run
+from written_runs import Page, change_summary, write_experiment, write_run, write_summary
 
 from pcmlp.errors import ConfigError
 from pcmlp.experiments.catalogue import SPARSE
@@ -60,10 +60,12 @@ def test_no_text_from_any_file_becomes_markup(tmp_path):
         write_run(tmp_path / f"exp/a{folder}/{label}", 2, task=f"a{folder}")
     write_experiment(tmp_path / "exp", title=evil, place=evil, shows=evil, command=evil, scale=evil)
     (tmp_path / "exp" / f"{folder}.csv").write_text(f"who,{folder}\n" + f"us,{folder}\n" * 13)
-    (other / "config.json").write_text(json.dumps({"task": {"name": folder, evil: evil}, "algo": evil, evil: [evil]}))
+    config = {"task": {"name": folder, evil: evil}, "algo": evil, evil: [evil], "seeds": [0], "steps": 1}
+    (other / "config.json").write_text(json.dumps(config))
+    change_summary(other)
     certificate = {"kind": evil, "why": evil}
     summary = {"status": evil, "command": evil, "device": evil, "versions": {evil: evil}, "certificate": certificate}
-    (run / "summary.json").write_text(json.dumps(summary))
+    write_summary(run, summary)
     text = compose(read_runs([tmp_path / "exp"]), static=False, version="1", notes=[evil])
     page = Page(text)
     assert page.tags.count("script") == 2
@@ -262,28 +264,39 @@ BROKEN = {
     "half-written: row 2": lambda run: (run / "metrics.csv").write_text(
         "iteration,seed,env_steps,eval_return_mean\n0,0,0,0\n0,4\n1,0,5,1\n1,4,5,1\n"
     ),
-    "half-written: it has rows up to iteration 1 of 7": lambda run: (run / "summary.json").write_text(
-        '{"status": "finished", "iterations": 7}'
+    "half-written: it has rows up to iteration 1 of 7": lambda run: change_summary(run, iterations=7),
+    "half-written: it has 0 of 4 rows": lambda run: (run / "metrics.csv").write_text(
+        "iteration,seed,env_steps,eval_return_mean\n0,0,0"
     ),
-    "no row yet": lambda run: (run / "metrics.csv").write_text("iteration,seed,env_steps,eval_return_mean\n0,0,0"),
-    "made by pcmlp 99.1.0": lambda run: (run / "summary.json").write_text('{"versions": {"pcmlp": "99.1.0"}}'),
+    "no row yet": lambda run: without_summary(run, "iteration,seed,env_steps,eval_return_mean\n0,0,0"),
+    "made by pcmlp 99.1.0": lambda run: change_summary(run, versions={"pcmlp": "99.1.0"}),
     "nothing": lambda run: (run / "metrics.csv").unlink(),
     "config.json": lambda run: (run / "config.json").unlink(),
-    "names no task": lambda run: (run / "config.json").write_text('{"task": {"name": 3}, "algo": "x"}'),
-    "config.json names no task": lambda run: (run / "config.json").write_text("{}"),
-    "holds no JSON object": lambda run: (run / "summary.json").write_text("[]"),
-    "column": lambda run: (run / "metrics.csv").write_text("iteration,seed,env_steps\n"),
-    "row for each": lambda run: (run / "metrics.csv").write_text(
-        "iteration,seed,env_steps,eval_return_mean\n0,0,0,0\n1,0,5,1\n1,4,5,1\n1,4,5,1\n"
+    "task.name: int": lambda run: (run / "config.json").write_text(
+        '{"task": {"name": 3}, "algo": "x", "seeds": [], "steps": 1}'
     ),
-    "versions is [3]": lambda run: (run / "summary.json").write_text('{"versions": [3]}'),
-    "wall_s is 'long'": lambda run: (run / "summary.json").write_text('{"wall_s": "long"}'),
-    "certificate is 'a bound'": lambda run: (run / "summary.json").write_text('{"certificate": "a bound"}'),
-    "steps is 'many'": lambda run: (run / "config.json").write_text(
-        '{"task": {"name": "x"}, "algo": "x", "steps": "many"}'
+    "not the configuration of a run (task": lambda run: (run / "config.json").write_text("{}"),
+    "config.json was edited": lambda run: (run / "config.json").write_text(
+        '{"task": {"name": "x"}, "algo": "x", "seeds": [], "steps": 1}'
     ),
-    "convert": lambda run: (run / "metrics.csv").write_text("iteration,seed,env_steps,eval_return_mean\n0,0,0,much\n"),
+    "not a JSON object": lambda run: (run / "summary.json").write_text("[]"),
+    "no column eval_return_mean": lambda run: without_summary(run, "iteration,seed,env_steps\n0,0,0\n"),
+    "row for each": lambda run: without_summary(
+        run, "iteration,seed,env_steps,eval_return_mean\n0,0,0,0\n1,0,5,1\n1,4,5,1\n1,4,5,1\n"
+    ),
+    "steps: str is not an instance of int": lambda run: (run / "config.json").write_text(
+        '{"task": {"name": "x"}, "algo": "x", "seeds": [], "steps": "many"}'
+    ),
+    "'much' in column eval_return_mean is not a number": lambda run: (run / "metrics.csv").write_text(
+        "iteration,seed,env_steps,eval_return_mean\n0,0,0,much\n"
+    ),
 }
+
+
+def without_summary(run, metrics):
+    """Leave the run without hashes, with these metrics."""
+    (run / "summary.json").unlink()
+    (run / "metrics.csv").write_text(metrics)
 
 
 @pytest.mark.parametrize("what", BROKEN)
