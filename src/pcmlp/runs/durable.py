@@ -126,7 +126,7 @@ def check_type(value: Any, kind: type[Kind] | Any, what: str) -> Kind:
     try:
         return typeguard.check_type(value, kind, collection_check_strategy=strategy)
     except typeguard.TypeCheckError as error:
-        raise Damaged(f"{what}: {error}") from error
+        raise Damaged(f"{what}: {' '.join(str(error).split())}") from error
 
 
 def from_record(kind: type[Kind], record: dict[str, Any]) -> Kind:
@@ -200,14 +200,14 @@ def check_folder(run: Path) -> None:
     """Raise unless a run folder and the folders in it contain nothing but files and folders: a link could lead
     anywhere, and a pipe could block."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        for entry in os.scandir(run):
-            is_folder = entry.is_dir(follow_symlinks=False)
-            if entry.name in FOLDERS and not is_folder:
-                raise ConfigError(f"{entry.path}: not a folder; put the folder itself there, or remove it")
-            for each in (entry, *(os.scandir(entry) if is_folder else ())):
-                if not (each.is_file(follow_symlinks=False) or each.is_dir(follow_symlinks=False)):
+        for entry in run.iterdir():
+            is_folder = entry.is_dir() and not entry.is_symlink()
+            for each in (entry, *(entry.iterdir() if is_folder else ())):
+                if each.is_symlink() or not (each.is_file() or each.is_dir()):
                     kind = "a link, which may lead anywhere" if each.is_symlink() else "not a file"
-                    raise ConfigError(f"{each.path}: {kind}; put the file itself there, or remove it")
+                    raise ConfigError(f"{each}: {kind}; put the file itself there, or remove it")
+            if entry.name in FOLDERS and not is_folder:
+                raise ConfigError(f"{entry}: not a folder; put the folder itself there, or remove it")
 
 
 @contextlib.contextmanager
@@ -226,7 +226,7 @@ def room_for(what: str, folder: Path, needed: int) -> Iterator[None]:
         ) from error
 
 
-def show_size(size: float) -> str:
+def show_size(size: int | float) -> str:
     """Return a number of bytes as text, such as 1.5 MB."""
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size >= scale:

@@ -34,9 +34,9 @@ COLUMNS = (
     "wall_s",
 )
 _WHOLE = ("iteration", "seed", "env_steps")
-_NAME = re.compile(r"\w{1,80}")
-_INTEGER = re.compile(r"\d{1,18}")
-_REAL = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?|-?inf|nan")
+_NAME = re.compile(r"\w{1,80}", re.ASCII)
+_INTEGER = re.compile(r"\d{1,18}", re.ASCII)
+_REAL = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?|-?inf|nan", re.ASCII)
 
 Row = dict[str, Any]  # column -> number, or None where it is not defined
 Text = dict[str, str]  # column -> cell
