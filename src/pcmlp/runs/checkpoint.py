@@ -1,7 +1,8 @@
 """Checkpoints, `checkpoint/NNNNNN.safetensors` in a run folder, and `--resume`.
 
-A checkpoint has all that a run needs to continue after an iteration; `runs.run` says which iterations have one. The last
-two are kept, and the one with the best evaluation. The replay of Algorithm 2 is left out: its rows are in `episodes/`, and may take gigabytes.
+A checkpoint has all that a run needs to continue after an iteration; `runs.run` says which iterations have one. The
+last two are kept, and the one with the best evaluation. The replay of Algorithm 2 is left out: its rows are in
+`episodes/`, and may take gigabytes.
 
 A resumed run equals an uninterrupted one, bit for bit on the same machine and versions, because all randomness of an
 iteration comes from its seed and number. So its configuration must be the same; only `steps` may grow, where no array
