@@ -26,7 +26,7 @@ import typeguard
 from pcmlp.errors import ConfigError, RunStopped
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_LARGEST = 2**26  # bytes of a file with text
+_LARGEST = 2**28  # bytes of a file, unless more are allowed
 _DEEPEST = 20  # levels of nested JSON
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows has neither
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # opening a pipe would wait for its other end
@@ -55,11 +55,11 @@ def open_regular(path: Path, mode: str = "rb", flags: int = os.O_RDONLY, bufferi
     return cast(BinaryIO, os.fdopen(handle, mode, buffering))
 
 
-def read_bytes(path: Path, most: int | None = None) -> bytes:
+def read_bytes(path: Path, most: int = _LARGEST) -> bytes:
     """Return the contents of a regular file of at most `most` bytes."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        if most is not None and size > most:
+        if size > most:
             raise Damaged(f"has {show_size(size)}, at most {show_size(most)} are expected")
         return file.read()
 
@@ -67,7 +67,7 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
 def read_text(path: Path) -> str:
     """Return the contents of a text file."""
     try:
-        return read_bytes(path, _LARGEST).decode()
+        return read_bytes(path).decode()
     except UnicodeDecodeError as error:
         raise Damaged("not text in UTF-8") from error
 
