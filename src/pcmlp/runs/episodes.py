@@ -102,8 +102,8 @@ def read(folder: Path, most: int | None = None) -> Iterator[Record]:
 def measure(folder: Path) -> tuple[int, int | None]:
     """Return how many bytes of a log can be read, and the iteration of the last record in them."""
     end, last = 0, None
-    for record, end in _records(folder):
-        last = record.iteration
+    for record, size in _records(folder):
+        end, last = size, record.iteration
     return end, last
 
 
