@@ -167,7 +167,7 @@ def test_files_have_a_plausible_size_and_encoding(tmp_path):
         read_text(file)
     with file.open("wb") as huge:
         huge.truncate(2**33)  # a hole: it takes no space
-    with pytest.raises(Damaged, match="has 8.6 GB, at most 67.1 MB"):
+    with pytest.raises(Damaged, match="too large: 8.6 GB, at most 268.4 MB"):
         read_json(file)
     with pytest.raises(Damaged, match="truncated or edited"):
         load_facts_and_arrays(file)
@@ -240,7 +240,7 @@ def test_damage_in_the_middle_of_a_log_is_told_with_its_cost(run, capsys):
     assert main(["report", str(run)]) == 0
     line = capsys.readouterr().err
     assert "episodes/log: damaged" in line
-    assert "only iterations up to 2 can be used" in line
+    assert "only episodes up to iteration 2 are used" in line
     assert "episodes/log: damaged" in (run / "report.html").read_text()
     assert load(run).damage is not None
 
@@ -286,11 +286,13 @@ def test_a_table_that_was_edited_is_not_shown_and_not_blessed(tmp_path):
     write_experiment(folder)
     assert read_experiment(folder) is not None
     (folder / "who.csv").write_text("who,share\na,0.9\n")
-    with pytest.raises(ConfigError, match=r"who.csv was edited or removed"):
+    with pytest.raises(ConfigError, match="who.csv was edited; remove it"):
         read_experiment(folder)
     with pytest.raises(ConfigError, match="who.csv: edited; remove it to make it again"):
         check_tables(folder)
     (folder / "who.csv").unlink()
+    with pytest.raises(ConfigError, match="who.csv is missing"):
+        read_experiment(folder)
     check_tables(folder)  # it is made again
 
 

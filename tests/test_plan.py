@@ -350,10 +350,10 @@ def test_bad_input_is_one_line_and_writes_nothing(run, more, said, tmp_path, cap
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--search", "--attempts", "2"], "attempts=2: belongs to a plan ahead; leave it out"),
+        (["--search", "--attempts", "2"], "attempts=2: not for a search; leave it out"),
         (["--search", "--num-plans", "0"], "num_plans=0: give 1 to 10000"),
         (["--search", "--plan-length", "long"], "plan_length=long"),
-        (["--num-plans", "7"], "num_plans=7: belongs to a search; give --search as well"),
+        (["--num-plans", "7"], "num_plans=7: only for a search; give --search as well"),
     ],
 )
 def test_a_search_that_cannot_be_is_one_line_and_writes_nothing(run, more, said, tmp_path, capsys):

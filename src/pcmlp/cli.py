@@ -119,7 +119,7 @@ def run(words: list[str]) -> int:
 
 
 def fail_unexpectedly(error: BaseException) -> int:
-    """Keep the details of an error that nothing expected in a file, print one line, and return the exit code."""
+    """Write the traceback of an unexpected error to a file, print one line, and return the exit code."""
     details = "".join(traceback.format_exception(error))
     try:
         with tempfile.NamedTemporaryFile("w", prefix="pcmlp-error-", suffix=".txt", delete=False) as file:

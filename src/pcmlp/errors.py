@@ -31,8 +31,7 @@ def first_line(error: BaseException) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text in which escapes stand for control characters, so that a name from a file cannot act on a
-    terminal."""
+    """Return the text with control characters escaped, so that a name from a file cannot control the terminal."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 

@@ -22,8 +22,8 @@ _LEVEL = "xla_backend_optimization_level"
 
 def program(function: Callable[P, T], *, brief: bool = False, donates: bool = False) -> Callable[P, T]:
     """Return the function, compiled at its first call. A `brief` program is not optimised: that would take longer than
-    running it. A program that `donates` uses up its arguments except the first: on a CPU it writes its results over
-    them, without a copy. Other devices copy fast, and there a run evaluates an iteration while the next one learns."""
+    running it. On a CPU, a program that `donates` overwrites all arguments except the first, which saves a copy. Other
+    devices copy fast, and a run there still evaluates the old learner while the next iteration learns."""
 
     @functools.cache
     def compiled(platform: str) -> Any:

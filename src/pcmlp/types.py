@@ -111,7 +111,7 @@ class Model(Part):
     """A class P of transitions and the way to choose one from data."""
 
     randomised: ClassVar[bool] = False  # whether a fitted model is a draw; `expected` is then the most likely one
-    remembers: ClassVar[bool] = False  # whether a fitted model contains all of its data, so that it gets each row once
+    remembers: ClassVar[bool] = False  # whether training adds to earlier data, so that each row is given once
 
     @abc.abstractmethod
     def init(self, key: Key[Array, ""], mdp: MDP) -> FittedModel:

@@ -49,7 +49,7 @@ def save(path: Path, config: RunConfig, mdp: MDP, learner: DeepLearner, progress
 def read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the facts and the arrays of a saved agent."""
     try:
-        facts, arrays = load_facts_and_arrays(path.resolve())  # a link of the user is followed
+        facts, arrays = load_facts_and_arrays(path.resolve())  # the user may give a link
     except OSError as error:
         raise ConfigError(
             f"{path}: cannot be read ({error.strerror or error}); give a file that `save` wrote"

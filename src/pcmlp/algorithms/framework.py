@@ -135,7 +135,7 @@ class CoverLearner(Learner):
     covariance: Covariance  # Sigma_n
     model: FittedModel  # P_n
     bonus: CappedBonus  # b_n
-    replay: Replay  # the samples to fit to; only the newest ones if the model remembers the others
+    replay: Replay  # the samples to fit to; only the new ones if the model remembers the others
     values: Float[Array, "*seeds N"]  # J of each policy of the cover, estimated from its own K samples
 
     def deployed(self) -> Policy:

@@ -145,7 +145,8 @@ def is_finished(config: RunConfig, folder: Path) -> bool:
     try:
         return read_summary(folder).get("status") in ENDED
     except ConfigError as error:
-        raise ConfigError(f"{error}, or remove {folder} to run it again") from error
+        what = str(error).partition(";")[0]
+        raise ConfigError(f"{what}; remove {folder} to run it again") from error
 
 
 def _changed(config: RunConfig, folder: Path) -> str:

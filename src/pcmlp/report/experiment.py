@@ -34,7 +34,8 @@ def read_experiment(folder: Path) -> Experiment | None:
         order = check_type(content.pop("order", None), int, "order")
         names = check_type(content.pop("runs", None), list[str], "runs")
         if changed := _changed(folder, check_type(content.pop("tables", None), dict[str, str], "tables")):
-            raise Damaged(f"{changed[0]} was edited or removed; remove it")
+            there = (folder / changed[0]).exists()
+            raise Damaged(f"{changed[0]} {'was edited; remove it' if there else 'is missing'}")
         texts = {name: check_type(text, str, name) for name, text in content.items()}
         return Experiment(**texts, order=order, runs=tuple(_beside(folder, names)))
     except (OSError, ValueError, TypeError) as error:

@@ -17,7 +17,7 @@ def read_inline(*, watched: bool) -> dict[str, str]:
 def content_policy(*, watched: bool) -> str:
     """Return the policy of the page, which fetches nothing; under `pcmlp watch` it may ask for its newer versions.
 
-    Style and scripts are allowed by their hashes, so a text from a run's files could not run even as markup.
+    Only style and scripts with a known hash are allowed, so a script in a text from a run's files does not run.
     """
     hashes = {name: f"'sha256-{_digest(text)}'" for name, text in read_inline(watched=watched).items()}
     rules = {

@@ -228,7 +228,7 @@ def load(path: Path) -> Run:
         if manifest is not None:
             manifest.check_config(config)
             manifest.check_metrics(rows)
-            rows = rows[: manifest.metrics_rows]  # later ones may be wrong; they are written again if they are
+            rows = rows[: manifest.metrics_rows]  # no hash covers later rows; resuming writes them again
             damage = manifest.describe_damage(path / "episodes")
         _check_version(summary.get("versions", {}).get("pcmlp"))
         seeds, metrics = _by_seed(rows)

@@ -39,7 +39,7 @@ _SUFFIX = ".safetensors"
 
 @dataclass(frozen=True)
 class Facts(Manifest):
-    """The facts that are saved with a checkpoint; `episodes/log` is what its replay is restored from."""
+    """The facts that are saved with a checkpoint; the replay is restored from `episodes/log`."""
 
     iteration: int
     task: str
@@ -93,9 +93,13 @@ def path_of(folder: Path, iteration: int) -> Path:
 
 def iterations(folder: Path) -> list[int]:
     """Return the iterations with a checkpoint, in order."""
-    if any(place.stem.isdigit() and place.suffix != _SUFFIX for place in folder.glob("*")):
+    if any(_is_number(place.stem) and place.suffix != _SUFFIX for place in folder.glob("*")):
         raise ConfigError(f"{folder}: has an older format, this pcmlp reads {_FORMAT}; use the version that wrote it")
-    return sorted(int(path.stem) for path in folder.glob(f"*{_SUFFIX}") if path.stem.isdigit())
+    return sorted(int(path.stem) for path in folder.glob(f"*{_SUFFIX}") if _is_number(path.stem))
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdigit()
 
 
 def best(folder: Path) -> int | None:
@@ -199,7 +203,7 @@ def newest_manifest(run: Path) -> Manifest | None:
 
 
 def check_unchanged(run: Path) -> str | None:
-    """Raise `Damaged` if configuration or metrics of a run were edited; return a line about a damaged log, if it is."""
+    """Raise `Damaged` if configuration or metrics of a run were edited; return a line about a damaged log, or None."""
     manifest = newest_manifest(run)
     if manifest is None:
         return None

@@ -289,7 +289,9 @@ def parse_record(text: str) -> dict[str, Any]:
         check_type(record.get("code", {}), dict[str, str], "code")
         return record
     except Damaged as error:
-        raise ConfigError(f"config.json: not the configuration of a run ({error}); start the run again") from error
+        raise ConfigError(
+            f"config.json: not the configuration of a run ({error}); restore it, or train the run again"
+        ) from error
 
 
 def settings_of_record(record: Mapping[str, Any]) -> dict[str, str]:

@@ -60,7 +60,7 @@ def read_bytes(path: Path, most: int = _LARGEST) -> bytes:
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
-            raise Damaged(f"has {show_size(size)}, at most {show_size(most)} are expected")
+            raise Damaged(f"too large: {show_size(size)}, at most {show_size(most)} are allowed")
         return file.read()
 
 
@@ -94,9 +94,11 @@ def parse_json(text: str) -> dict[str, Any]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    record = dict(pairs)
-    if len(record) < len(pairs):
-        raise Damaged("a key stands there twice")
+    record: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in record:
+            raise Damaged(f"the key {key[:40]!r} occurs twice")
+        record[key] = value
     return record
 
 

@@ -116,7 +116,7 @@ def cut(folder: Path, size: int) -> None:
 
 def _records(folder: Path) -> Iterator[tuple[Record, int]]:
     """Yield the records that can be read, each with the number of bytes up to its end."""
-    end, kinds = 0, None
+    end, last, kinds = 0, 0, None
     for payload in _payloads(folder):
         try:
             header, arrays = unpack(payload)
@@ -125,9 +125,9 @@ def _records(folder: Path) -> Iterator[tuple[Record, int]]:
         except Damaged:
             return
         found = [(array.shape[2:], array.dtype) for array in jax.tree.leaves(record.rows)]
-        if record.rows.valid.shape[0] != len(seeds) or kinds not in (None, found):  # not of the same task
-            return
-        kinds, end = found, end + _HEADER.size + len(payload)
+        if record.rows.valid.shape[0] != len(seeds) or kinds not in (None, found) or record.iteration < last:
+            return  # not a record of this run
+        kinds, last, end = found, record.iteration, end + _HEADER.size + len(payload)
         yield record, end
 
 

@@ -49,10 +49,11 @@ class Manifest:
         readable, last = episodes.measure(folder)
         size = self.log_bytes or 0
         if readable >= size:
-            return f"{episodes.log_path(folder)}: edited; what is shown of its episodes may be wrong"
+            return f"{episodes.log_path(folder)}: edited; its episodes may be wrong; restore the file"
         lost = f"{show_size(size - readable)} of {show_size(size)}"
-        kept = "no iteration" if last is None else f"only iterations up to {last}"
-        return f"{episodes.log_path(folder)}: damaged, {lost} cannot be read; {kept} can be used of its episodes"
+        kept = "no episodes" if last is None else f"only episodes up to iteration {last}"
+        remedy = "restore the file to use all"
+        return f"{episodes.log_path(folder)}: damaged: {lost} cannot be read; {kept} are used; {remedy}"
 
 
 def hash_config(record: Mapping[str, Any]) -> str:

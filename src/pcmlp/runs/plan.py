@@ -48,7 +48,7 @@ class LearnedRun(NamedTuple):
     learner: DeepLearner
     keys: Array
     iteration: int
-    log_bytes: int | None  # of the log, that the model was learned from
+    log_bytes: int | None  # length of the part of the log that the model was learned from
 
     @property
     def env_steps(self) -> float:
@@ -154,8 +154,10 @@ def choose_way(learned: LearnedRun, searches: bool, counts: Mapping[str, int]) -
     kind = Search if searches else Ahead
     for name, count in counts.items():
         if name not in {field.name for field in dataclasses.fields(kind)}:
-            owner, remedy = ("a plan ahead", "leave it out") if searches else ("a search", "give search=True as well")
-            raise ConfigError(f"{name}={count}: belongs to {owner}; {remedy}")
+            owner, remedy = (
+                ("not for a search", "leave it out") if searches else ("only for a search", "give search=True as well")
+            )
+            raise ConfigError(f"{name}={count}: {owner}; {remedy}")
     planner = learned.algorithm.planner
     if searches and planner.searches:
         raise ConfigError(

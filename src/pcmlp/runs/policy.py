@@ -140,7 +140,7 @@ def load_run(run: Path, *, trust_code: bool = False) -> SavedRun:
     if facts.get("config_sha256") != fingerprint(config):
         raise ConfigError(f"{file}: not the policy of the configuration beside it; train it again")
     if facts.get("aim_sha256") != (None if aim is None else hash_record(dataclasses.asdict(aim))):
-        raise ConfigError(f"{file}: not the policy of the plan, or of the run, beside it; plan or train it again")
+        raise ConfigError(f"{file}: does not belong to the plan or run in this folder; plan or train it again")
     functions = Functions() if aim is None else aim.load(trust_code, run)
     problem, algorithm = build(config)
     if aim is not None:

@@ -3,9 +3,9 @@
 The deployed policy is evaluated, and also the exploring policy if the two are planned separately. Evaluation has random
 numbers of its own, fixed by the seed, and is not counted in `env_steps`.
 
-A checkpoint is written after the first iteration of a process, then whenever the last one took at most `SAVING_SHARE`
-of the time since, and when the loop ends. So saving takes a fixed share of a run with iterations of milliseconds, and
-follows every iteration where that is cheap.
+A checkpoint is written after the first iteration of a process and when the loop ends. In between, one that took t
+seconds is followed by the next after at least t / `SAVING_SHARE` seconds. So slow iterations each have a checkpoint,
+and fast ones share one.
 """
 
 import itertools

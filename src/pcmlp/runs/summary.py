@@ -28,6 +28,14 @@ COMPILE_EVENTS = ("/jax/core/compile/jaxpr_to_mlir_module_duration", "/jax/core/
 _SAVED = "/jax/compilation_cache/compile_time_saved_sec"
 
 
+class Certificate(TypedDict, total=False):
+    """The standing of a run's certificate in `summary.json`."""
+
+    kind: str
+    why: str
+    stop_when_certified: float | None
+
+
 class SeedSummary(TypedDict, total=False):
     """The final results of one seed in `summary.json`."""
 
@@ -63,7 +71,7 @@ class Summary(TypedDict, total=False):
     explored_of: str | None
     reward_free: bool
     nothing_found: str | None
-    certificate: dict[str, str | float | None]
+    certificate: Certificate
     manifest: dict[str, str | int | None]
 
 
@@ -72,7 +80,7 @@ def read_summary(run: Path) -> dict[str, Any]:
     try:
         return dict(check_type(read_sealed(run / "summary.json"), Summary, "summary.json"))
     except Damaged as error:
-        remedy = "remove it, and resume=True continues the run and writes it again"
+        remedy = "remove it, then resume the run, which writes it again"
         raise ConfigError(f"{run}/summary.json: {error}; {remedy}") from error
 
 
