@@ -2,7 +2,7 @@
 PYTHON ?= python3
 PIP := .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test slow faults docs lint clean
+.PHONY: demo test slow faults fuzz soak docs lint clean
 
 demo: .venv/base
 	.venv/bin/python -m pcmlp.experiments.demo
@@ -16,6 +16,16 @@ slow: .venv/test
 # Every fault that is injected, with fifty kills; docs/reliability.md gets its tables from it.
 faults: .venv/test
 	.venv/bin/python -m pytest -m 'fault or bad_input' --kills=50 --reliability=docs/reliability.md
+
+# Damaged run folders: what the commands make of them. Continues where it stopped; a bad case is printed with its number.
+CASES ?= 100000
+fuzz: .venv/test
+	.venv/bin/python tests/fuzz.py --cases $(CASES)
+
+# kill -9 at random moments of random configurations, on full disks, in bad environments. Continues up to KILLS.
+KILLS ?= 200
+soak: .venv/test
+	.venv/bin/python tests/soak.py --kills $(KILLS)
 
 # The docs as a site, site/index.html; every warning is an error.
 docs: .venv/docs

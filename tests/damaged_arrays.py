@@ -1,7 +1,7 @@
 """Damage to safetensors files and to the episode log that knows their format: functions of (data, rng).
 
-    safetensors = length of the header, 8 bytes | header: JSON | bytes of the arrays
-    record      = b"PCEP" | length of the payload, 8 bytes | its CRC-32, 4 bytes | payload: safetensors
+safetensors = length of the header, 8 bytes | header: JSON | bytes of the arrays
+record      = b"PCEP" | length of the payload, 8 bytes | its CRC-32, 4 bytes | payload: safetensors
 """
 
 import json
@@ -18,10 +18,11 @@ from pcmlp.runs import durable
 
 HEADER = struct.Struct("<4sQI")  # of a record
 TYPES = ("F64", "F16", "BF16", "I32", "I64", "U8", "BOOL", "F8_E4M3", "C64", "X9", 5)
+KINDS = ("f8", "f4", "f2", "i8", "i4", "u1", "?")
 NUMBERS = ("", "x", "-1", "0", "2", "99", "1.0", "١", "1_0", "9" * 5000, " 1 ", "NaN", "1 1")
 
 
-# -- safetensors ---------------------------------------------------------------------------------------------------------
+# -- safetensors -------------------------------------------------------------------------------------------------------
 
 
 def split(data):
@@ -76,7 +77,7 @@ def other_arrays(arrays, rng):
         arrays["more"] = array
     elif how == "type":
         with np.errstate(all="ignore"):
-            arrays[name] = array.astype(rng.choice([t for t in ("f8", "f4", "f2", "i8", "i4", "u1", "?") if t != array.dtype]))
+            arrays[name] = array.astype(rng.choice([kind for kind in KINDS if kind != array.dtype]))
     elif how == "shape":
         arrays[name] = array.reshape(rng.choice([(-1,), (1, *array.shape), (*array.shape, 1)]))
     elif how == "empty":
@@ -115,9 +116,8 @@ def numbers_edited(data, rng):
 def edit_numbers(arrays, rng):
     name = rng.choice(sorted(name for name, array in arrays.items() if array.size))
     flat = arrays[name].reshape(-1).copy()
-    value = rng.choice([0, 1, -1, 7, np.nan, np.inf, -np.inf, 1e30])
-    with np.errstate(all="ignore"):
-        flat[rng.randrange(flat.size)] = value if flat.dtype.kind == "f" or np.isfinite(value) else 1
+    value = rng.choice([0, 1, 7, -1, np.nan, np.inf, -np.inf, 1e30] if flat.dtype.kind == "f" else [0, 1, 7])
+    flat[rng.randrange(flat.size)] = value
     arrays[name] = flat.reshape(arrays[name].shape)
     return name, value
 

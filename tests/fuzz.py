@@ -8,6 +8,7 @@ A worker that hangs or dies is replaced. Every case that is not refused or harml
 
 import argparse
 import collections
+import contextlib
 import hashlib
 import json
 import multiprocessing
@@ -21,6 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 VERDICTS = ("refused", "same", "other", "traceback", "hang")
 BAD = VERDICTS[2:]
+DECIDE = ("damaged_arrays", "damaged_bytes", "damaged_text", "fuzzing", "judging", "outcomes", "same_run", "staging")
 DEAD = 120.0  # seconds without an answer after which a worker is replaced
 
 
@@ -41,8 +43,8 @@ def build(stage):
     """Make the undamaged runs. A process of its own."""
     from staging import Stage
 
-    sys.stdout = open(os.devnull, "w")
-    Stage(stage).build()
+    with contextlib.redirect_stdout(None):
+        Stage(stage).build()
 
 
 class Worker:
@@ -102,10 +104,10 @@ def judge_all(numbers, place, workers):
                 worker.give(case)
 
 
-def sources():
-    """A hash of all that decides what comes of a case."""
+def sources(*tests):
+    """Return a hash of all that decides what comes of a case: the library and some files of the tests."""
     hashed = hashlib.sha256()
-    for path in sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").glob("*.py")]):
+    for path in sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "tests" / f"{name}.py" for name in tests)]):
         hashed.update(path.read_bytes())
     return hashed.hexdigest()[:12]
 
@@ -136,7 +138,7 @@ def main():
     os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
     numbers = range(given.first, given.first + given.cases) if given.case is None else [given.case]
     given.folder.mkdir(parents=True, exist_ok=True)
-    log = given.folder / f"{sources()}.jsonl"
+    log = given.folder / f"{sources(*DECIDE)}.jsonl"
     done = {} if given.case is not None or not log.exists() else read_log(log)
     try:
         with log.open("a") as file:

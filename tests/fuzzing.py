@@ -51,7 +51,7 @@ def damage(folder, rng, place, likely=""):
     return f"{name}: {way.__name__} {said}".strip()
 
 
-# -- in the place of a file or a folder ---------------------------------------------------------------------------------
+# -- in the place of a file or a folder -------------------------------------------------------------------------------
 
 
 def drop(path):

@@ -15,9 +15,7 @@ import contextlib
 import functools
 import gc
 import io
-import json
 import random
-import re
 import resource
 import shutil
 import signal
@@ -27,19 +25,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import h5py
 import jax
-import numpy as np
+import outcomes
 import pytest
-from damaged_arrays import payloads, record
 from fuzzing import Place, damage
-from same_run import assert_same_run
-from staging import Stage
+from staging import SETTINGS, Stage
 
 from pcmlp import cli
 from pcmlp.report import page
 from pcmlp.runs import expect
-from pcmlp.runs.durable import load_facts_and_arrays
 
 VERDICTS = ("refused", "same", "other", "traceback", "hang")
 BAD = VERDICTS[2:]
@@ -47,9 +41,7 @@ LIMIT = 20.0
 ROOM = 4 * 2**30  # bytes that a case may take
 PATIENCE = 600.0  # with an undamaged folder, for which programs are compiled
 PICTURES = 0.02  # share of the reports that have their pictures drawn
-DATASET = "pcmlp/fuzz-v0"
 MOST_MAPPINGS = 25_000
-OPTIONAL = re.compile(r"(summary|eval|experiment)\.json|places\.csv|who\.csv|episodes|log|held$|lock$|deep$|combination-lock$|umaze$")
 
 
 class Case(NamedTuple):
@@ -84,26 +76,26 @@ class Judge:
         self.stage, self.root = stage, root
         self.case, self.out, self.outside, self.datasets = (root / name for name in ("case", "out", "outside", "data"))
         case, out, few = str(self.case), str(self.out), ("--episodes", "2")
-        resume = {name: (*words, "--out", case, "--resume") for name, words in stage.words.items()}
+        resume = {name: ("train", *words, "--out", case, "--resume") for name, words in SETTINGS.items()}
         plan = ("plan", case, "--attempts", "1", "--rounds", "1", "--out", out)
-        export, report = ("export", case, "--minari", DATASET), ("report", case, "--out", out)
-        state, policy, log = "config|metrics|summary|checkpoint|log|episodes", "config|plan|policy", "config|log|episodes"
-        page_ = "config|metrics|summary|log|episodes|csv|experiment"
+        export, report = ("export", case, "--minari", outcomes.DATASET), ("report", case, "--out", out)
+        state, policy, log = "config|metrics|summary|checkpoint|episodes", "config|plan|policy", "config|episodes"
+        page_ = "json|csv|episodes"
         scenes = [
-            Scene("resume", "killed/lock", resume["lock"], Judge.resumed, state, 2),
-            Scene("resume", "failed/lock", resume["lock"], Judge.resumed, state),
-            Scene("resume", "whole/lock", resume["lock"], Judge.finished, "config|summary"),
-            Scene("eval", "whole/lock", ("eval", case, *few), Judge.evaluated, policy),
-            Scene("export", "whole/lock", export, Judge.exported, log),
-            Scene("report", "whole/lock", report, Judge.reported, page_),
-            Scene("report", "experiment", report, Judge.reported, page_, 4),
-            Scene("resume", "killed/deep", resume["deep"], Judge.resumed, state),
-            Scene("eval", "whole/deep", ("eval", case, *few), Judge.evaluated, policy),
-            Scene("eval", "plan", ("eval", case, *few), Judge.evaluated, policy, 2),
-            Scene("plan", "whole/deep", plan, Judge.planned, state, 2),
-            Scene("export", "whole/deep", export, Judge.exported, log),
-            Scene("report", "whole/deep", report, Judge.reported, page_, 2),
-            Scene("report", "killed/deep", report, Judge.reported, page_),
+            Scene("resume", "killed/lock", resume["lock"], outcomes.resumed, state, 2),
+            Scene("resume", "failed/lock", resume["lock"], outcomes.resumed, state),
+            Scene("resume", "whole/lock", resume["lock"], outcomes.finished, "config|summary"),
+            Scene("eval", "whole/lock", ("eval", case, *few), outcomes.evaluated, policy),
+            Scene("export", "whole/lock", export, outcomes.exported, log),
+            Scene("report", "whole/lock", report, outcomes.reported, page_),
+            Scene("report", "experiment", report, outcomes.reported, page_, 4),
+            Scene("resume", "killed/deep", resume["deep"], outcomes.resumed, state),
+            Scene("eval", "whole/deep", ("eval", case, *few), outcomes.evaluated, policy),
+            Scene("eval", "plan", ("eval", case, *few), outcomes.evaluated, policy, 2),
+            Scene("plan", "whole/deep", plan, outcomes.planned, state, 2),
+            Scene("export", "whole/deep", export, outcomes.exported, log),
+            Scene("report", "whole/deep", report, outcomes.reported, page_, 2),
+            Scene("report", "killed/deep", report, outcomes.reported, page_),
         ]
         self.scenes = [scene for scene in scenes if (stage.root / scene.folder).exists()]
         self.pictures = False
@@ -142,7 +134,9 @@ class Judge:
         its last checkpoint, because a torn end is dropped."""
         killed = scene.name == "report" and scene.folder.startswith("killed")
         found = []
-        for cuts in ((), (cut_rows,), (cut_log,), (cut_rows, cut_log)) if killed else ((),):
+        for cuts in (
+            ((), (outcomes.cut_rows,), (outcomes.cut_log,), (outcomes.cut_rows, outcomes.cut_log)) if killed else ((),)
+        ):
             self.set_up(scene)
             for cut in cuts:
                 cut(self.case)
@@ -161,7 +155,7 @@ class Judge:
         self.outside.mkdir()
         (self.outside / "theirs").write_text("theirs")
 
-    def run(self, scene: Scene, limit: float = LIMIT) -> tuple[int, str, str]:
+    def run(self, scene: Scene, limit: float | None = None) -> tuple[int, str, str]:
         """Run the command; return its exit code, stdout and stderr."""
 
         def late(*_):
@@ -171,7 +165,7 @@ class Judge:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + ROOM, hard))
         before = signal.signal(signal.SIGALRM, late)
-        signal.setitimer(signal.ITIMER_REAL, limit)
+        signal.setitimer(signal.ITIMER_REAL, limit or LIMIT)
         said, complaint = io.StringIO(), io.StringIO()
         try:
             with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complaint):
@@ -188,9 +182,8 @@ class Judge:
         try:
             code, said, complaint = self.run(scene)
         except BaseException as error:
-            if isinstance(error, Hang):
-                return "hang", where(traceback.extract_tb(error.__traceback__))
-            return "traceback", f"{type(error).__name__}: {error}"[:150] + where(traceback.extract_tb(error.__traceback__))
+            place = where(traceback.extract_tb(error.__traceback__))
+            return ("hang", place) if isinstance(error, Hang) else ("traceback", f"{repr(error)[:150]}{place}")
         lines = complaint.splitlines()
         if code in (1, 2):
             changed = sorted(name for name, held in contents(self.root).items() if before.get(name) != held)
@@ -209,80 +202,9 @@ class Judge:
             found = scene.outcome(self, said)
         except Exception as error:
             return "other", f"{type(error).__name__}: {error}"
-        if found in expected or scene.name in ("report", "export") and is_absent(what):
+        if found in expected or scene.name in ("report", "export") and outcomes.is_absent(what):
             return "same", ""
-        return "other", difference(expected[0], found)
-
-    # -- outcomes ------------------------------------------------------------------------------------------------------
-
-    def resumed(self, said: str) -> Any:
-        """The run that came out, which has to be the uninterrupted one."""
-        assert_same_run(self.stage.whole(self.case), self.case)
-        return shown_table(said)
-
-    def finished(self, said: str) -> Any:
-        """The table of a finished run; if it was not taken for finished, also the run."""
-        return shown_table(said) if "already finished" in said else self.resumed(said)
-
-    def evaluated(self, said: str) -> Any:
-        """The evaluation."""
-        record = json.loads((self.case / "eval.json").read_text())
-        return {name: value for name, value in record.items() if name not in ("device", "versions")}
-
-    def planned(self, said: str) -> Any:
-        """The plan and its policies."""
-        record = json.loads((self.out / "plan.json").read_text())
-        arrays = load_facts_and_arrays(self.out / "policy/policy.safetensors")[1]
-        kept = {name: record[name] for name in ("aim", "task", "algo", "iteration", "search", "attempts", "seeds")}
-        return kept, {name: array.tobytes() for name, array in arrays.items()}
-
-    def exported(self, said: str) -> Any:
-        """The dataset."""
-        folder, held = self.datasets / DATASET / "data", {}
-
-        def note(name, item):
-            held[name] = {key: str(value) for key, value in item.attrs.items()}
-            if isinstance(item, h5py.Dataset):
-                held[name]["values"] = (str(item.dtype), np.asarray(item).tolist())
-
-        with h5py.File(folder / "main_data.hdf5") as file:
-            file.visititems(note)
-        facts = json.loads((folder / "metadata.json").read_text())
-        return held, {name: value for name, value in facts.items() if name not in ("command", "versions")}
-
-    def reported(self, said: str) -> Any:
-        """The page without times, the command, the versions and the device."""
-        text = (self.out / "report.html").read_text()
-        text = re.sub(r"(settings</summary>\s*)<pre>.*?</pre>", r"\1", text, flags=re.DOTALL)
-        text = re.sub(r"· versions:.*?(?=· (certificate|folder): )", "", text, flags=re.DOTALL)
-        text = re.sub("<noscript>.*?</noscript>", "", text, flags=re.DOTALL)
-        last = re.compile(r"<td[^>]*>[^<]*</td>\s*</tr>")
-        tables = re.compile("<table.*?</table>", re.DOTALL)
-        return tables.sub(lambda found: last.sub("", found[0]) if "wall s" in found[0] else found[0], text).split("\n")
-
-
-def cut_rows(run: Path) -> None:
-    """Drop the last iteration of a run with two seeds from its rows."""
-    lines = (run / "metrics.csv").read_text().splitlines(keepends=True)
-    (run / "metrics.csv").write_text("".join(lines[:-2]))
-
-
-def cut_log(run: Path) -> None:
-    """Drop the last record of the log."""
-    log = run / "episodes" / "log"
-    log.write_bytes(b"".join(map(record, payloads(log.read_bytes())[:-1])))
-
-
-def shown_table(said: str) -> str:
-    """The results of each seed, as the command prints them."""
-    return re.search(r"finished: .*?(?=\n[\d.]+ s, of which)", said, re.DOTALL)[0]
-
-
-def is_absent(what: str) -> bool:
-    """Whether something was only taken away that need not be there: nothing false is shown instead."""
-    file, _, way = what.partition(": ")
-    taken = way.split()[0] in ("removed", "renamed") or way == "folder_in_place" and "." not in file.rpartition("/")[2]
-    return taken and bool(OPTIONAL.search(file))
+        return "other", outcomes.difference(expected[0], found)
 
 
 def contents(root: Path) -> dict[str, Any]:
@@ -301,15 +223,3 @@ def where(frames: traceback.StackSummary) -> str:
     """The last line of pcmlp among some frames."""
     ours = [frame for frame in frames if "/src/pcmlp/" in frame.filename]
     return f" at {ours[-1].filename.rpartition('/src/pcmlp/')[2]}:{ours[-1].lineno} {ours[-1].name}" if ours else ""
-
-
-def difference(expected: Any, found: Any) -> str:
-    """Where two outcomes differ, in a few words."""
-    if isinstance(expected, list) and isinstance(found, list):
-        pairs = [(a.strip(), b.strip()) for a, b in zip(expected, found, strict=False) if a != b]
-        a, b = pairs[0] if pairs else (f"{len(expected)} lines", f"{len(found)} lines")
-        at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), 0)
-        return f"{a[max(0, at - 40) : at + 60]!r} is now {b[max(0, at - 40) : at + 60]!r}"
-    a, b = repr(expected), repr(found)
-    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), 0)
-    return f"{a[max(0, at - 40) : at + 60]} is now {b[max(0, at - 40) : at + 60]}"
