@@ -14,12 +14,12 @@ from damaged_text import JSON
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from pcmlp.runs import durable
+from pcmlp.runs.arrays import _digest
 
 HEADER = struct.Struct("<4sQI")  # of a record
 TYPES = ("F64", "F16", "BF16", "I32", "I64", "U8", "BOOL", "F8_E4M3", "C64", "X9", 5)
 KINDS = ("f8", "f4", "f2", "i8", "i4", "u1", "?")
-NUMBERS = ("", "x", "-1", "0", "2", "99", "1.0", "١", "1_0", "9" * 5000, " 1 ", "NaN", "1 1")
+SEEDS = ([], [0], [0, 7, 9], ["0", "7"], [7, 0], [0.0, 7.0], [-1, 2**70], {}, None, "0 7", [[0], [7]])
 
 
 # -- safetensors -------------------------------------------------------------------------------------------------------
@@ -89,28 +89,52 @@ def other_arrays(arrays, rng):
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}, f"{name} {how}"
 
 
+def metadata(data):
+    """The JSON text in the metadata, and what it holds."""
+    text = split(data)[0]["__metadata__"]["header"]
+    return text, json.loads(text)
+
+
+def pack(arrays, text):
+    return save(arrays, {"header": text})
+
+
 def arrays_forged(data, rng):
     """Other arrays with a hash that fits them. (Other numbers with a hash that fits would be another file.)"""
-    metadata = split(data)[0]["__metadata__"]
+    facts = metadata(data)[1]["facts"]
     arrays, said = other_arrays(load(data), rng)
-    return save(arrays, {**metadata, "sha256": durable._digest(arrays, metadata["facts"])}), said
+    return pack(arrays, json.dumps({"facts": facts, "sha256": _digest(arrays, facts)})), said
 
 
 def facts_forged(data, rng):
     """Facts of other types with a hash that fits them."""
-    metadata, arrays = split(data)[0]["__metadata__"], load(data)
+    held, arrays = metadata(data)[1], load(data)
+    text, said = edit_json(json.dumps(held["facts"]), rng)
+    try:
+        claimed = _digest(arrays, json.loads(text))
+    except (ValueError, RecursionError):
+        claimed = held["sha256"]
+    return pack(arrays, f'{{"facts": {text}, "sha256": "{claimed}"}}'), said
+
+
+def header_text_edited(data, rng):
+    """Another text in the metadata, with the hash that was there."""
+    text, said = edit_json(metadata(data)[0], rng)
+    return pack(load(data), text), said
+
+
+def edit_json(text, rng):
     way = rng.choice(JSON)
-    changed = way(metadata["facts"].encode(), rng)
-    text, said = changed if isinstance(changed, tuple) else (changed, "")
-    text = text.decode("utf-8", "replace")
-    return save(arrays, {**metadata, "facts": text, "sha256": durable._digest(arrays, text)}), f"{way.__name__} {said}"
+    changed = way(text.encode(), rng)
+    changed, said = changed if isinstance(changed, tuple) else (changed, "")
+    return changed.decode("utf-8", "replace"), f"{way.__name__} {said}"
 
 
 def numbers_edited(data, rng):
     """Other numbers in an array, with the hash that was there."""
-    metadata, arrays = split(data)[0]["__metadata__"], load(data)
+    arrays = load(data)
     name, said = edit_numbers(arrays, rng)
-    return save(arrays, metadata), f"{name} {said}"
+    return pack(arrays, metadata(data)[0]), f"{name} {said}"
 
 
 def edit_numbers(arrays, rng):
@@ -123,9 +147,8 @@ def edit_numbers(arrays, rng):
 
 
 def no_metadata(data, rng):
-    metadata = split(data)[0]["__metadata__"]
-    kept = rng.sample(sorted(metadata), rng.randrange(len(metadata)))
-    return save(load(data), {name: metadata[name] for name in kept} or None), f"kept {kept}"
+    other = rng.choice([None, {"other": "x"}, {"header": ""}, {"header": "{}"}, {"header": "[]", "more": "x"}])
+    return save(load(data), other), other
 
 
 def whole(way):
@@ -141,8 +164,11 @@ def whole(way):
     return careful
 
 
-ARRAYS = [whole(way) for way in (length_lies, header_edited, entry_lies, entry_lies, arrays_forged, facts_forged,
-                                 facts_forged, numbers_edited, no_metadata, *BYTES[:3])]  # fmt: skip
+FORGED = (arrays_forged, facts_forged, facts_forged, header_text_edited)
+ARRAYS = [
+    *map(whole, (length_lies, header_edited, entry_lies, entry_lies, *FORGED, numbers_edited, no_metadata)),
+    *BYTES[:3],
+]
 
 
 # -- the log -----------------------------------------------------------------------------------------------------------
@@ -185,22 +211,25 @@ def payload_edited(payload, rng):
 @change_record
 def payload_of_other_arrays(payload, rng):
     arrays, said = other_arrays(load(payload), rng)
-    return save(arrays, split(payload)[0]["__metadata__"]), said
+    return pack(arrays, metadata(payload)[0]), said
 
 
 @change_record
 def payload_of_other_numbers(payload, rng):
     arrays = load(payload)
     name, value = edit_numbers(arrays, rng)
-    return save(arrays, split(payload)[0]["__metadata__"]), f"{name} {value}"
+    return pack(arrays, metadata(payload)[0]), f"{name} {value}"
 
 
 @change_record
 def payload_of_other_metadata(payload, rng):
-    metadata = split(payload)[0]["__metadata__"]
-    name, text = rng.choice(sorted(metadata)), rng.choice(NUMBERS)
-    changed = {key: value for key, value in {**metadata, name: text}.items() if key != name or rng.random() < 0.9}
-    return save(load(payload), changed or None), f"{name} {text[:20]!r}"
+    return rng.choice([header_text_edited, header_text_edited, no_metadata])(payload, rng)
+
+
+@change_record
+def payload_of_other_seeds(payload, rng):
+    held = {**metadata(payload)[1], "seeds": rng.choice(SEEDS)}
+    return pack(load(payload), json.dumps(held)), held["seeds"]
 
 
 def records_of_another_order(data, rng):
@@ -230,5 +259,5 @@ def record_more(data, rng):
 
 
 LOG = [payload_edited, payload_edited, payload_of_other_arrays, payload_of_other_numbers, payload_of_other_metadata,
-       payload_of_other_metadata, *map(whole, (records_of_another_order, header_of_a_record, record_more)),
+       payload_of_other_seeds, *map(whole, (records_of_another_order, header_of_a_record, record_more)),
        *BYTES[:5]]  # fmt: skip

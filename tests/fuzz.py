@@ -86,6 +86,7 @@ def judge_all(numbers, place, workers):
                 try:
                     record = worker.pipe.recv()
                 except EOFError:
+                    assert worker.case is not None, "a worker died before its first case"
                     record = {"verdict": "traceback", "line": f"the process died ({worker.process.exitcode})"}
             elif time.monotonic() - worker.since > DEAD:
                 record = {"verdict": "hang", "line": "and nothing could stop it"}

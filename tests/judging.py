@@ -1,6 +1,7 @@
 """What a command makes of a damaged folder: refuses it, gives the same result, or does what it must not do.
 
-    refused    exit code 1 or 2 and one line on stderr, nothing written; of a report: a line says that it left a run out
+    refused    exit code 1 or 2 and one line on stderr, nothing written; of report and export: a line about
+               the run that was left out or the log that is damaged
     same       the result of the undamaged folder, times and the command that was typed aside
     other      another result, or a refusal after something was written
     traceback  an exception that nobody caught, or a refusal in more than one line
@@ -16,6 +17,7 @@ import functools
 import gc
 import io
 import random
+import re
 import resource
 import shutil
 import signal
@@ -195,9 +197,9 @@ class Judge:
             return ("refused", complaint) if len(lines) == 1 else ("traceback", f"{len(lines)} lines: {complaint}")
         if code != 0:
             return "other", f"exit code {code}: {complaint or said[-200:]}"
-        left_out = [line for line in lines if line.startswith("left out: ")]
-        if scene.name == "report" and left_out:
-            return ("refused", left_out[0]) if left_out == lines else ("traceback", complaint)
+        if scene.name in ("report", "export") and lines:
+            said_so = all(re.search("^left out: |: (damaged|edited)", line) for line in lines)
+            return ("refused", lines[0]) if said_so else ("traceback", complaint)
         try:
             found = scene.outcome(self, said)
         except Exception as error:

@@ -11,7 +11,7 @@ import numpy as np
 from damaged_arrays import payloads, record
 from same_run import assert_same_run
 
-from pcmlp.runs.durable import load_facts_and_arrays
+from pcmlp.runs.arrays import load_facts_and_arrays
 
 DATASET = "pcmlp/fuzz-v0"
 # What need not be there: some files, the log, and a run of several.

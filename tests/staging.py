@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from written_runs import write_experiment
 
 from pcmlp import cli
 from pcmlp.runs import checkpoint
-from pcmlp.runs.config import load_config
+from pcmlp.runs.config_file import load_config
 from pcmlp.runs.train import train
 
 SETTINGS = {
@@ -84,9 +85,6 @@ class Stage:
         runs = {SETTINGS[name][0]: name for name in self.words}
         for task, name in runs.items():
             shutil.copytree(self.root / "whole" / name, folder / "held" / task / name)
-        said = {"title": "How", "place": "section 7", "shows": "what", "command": "pcmlp paper held", "scale": "full"}
-        named = [f"held/{task}/{name}" for task, name in runs.items()]
-        (folder / "held/experiment.json").write_text(json.dumps({**said, "order": 4, "runs": named}, indent=2) + "\n")
+        (folder / "held" / task / name / "places.csv").write_text("place,paid,success\nbelow,there,0\nturn,there,1\n")
         (folder / "held/who.csv").write_text("task,label,share,steps\npoint-umaze,deep,0.25,60\nlock,lock,0.5,12\n")
-        places = "place,paid,success\nbelow,there,0.25\nturn,there,1\n"
-        (folder / "held" / task / name / "places.csv").write_text(places)
+        write_experiment(folder / "held", *(f"held/{task}/{name}" for task, name in runs.items()))
