@@ -3,9 +3,10 @@
 import numpy as np
 
 from pcmlp.runs import checkpoint
-from pcmlp.runs.durable import load_facts_and_arrays
+from pcmlp.runs.arrays import load_facts_and_arrays
 from pcmlp.runs.episodes import read
-from pcmlp.runs.folder import read_metrics, read_summary
+from pcmlp.runs.metrics import read_metrics
+from pcmlp.runs.summary import read_summary
 
 
 def assert_same_run(whole, again):

@@ -20,9 +20,9 @@ from safetensors.numpy import load_file, save_file
 import pcmlp
 from pcmlp import DeepPCMLP
 from pcmlp.errors import ConfigError, EnvironmentFault
+from pcmlp.runs.arrays import save_tree
 from pcmlp.runs.callbacks import notify
 from pcmlp.runs.config import seed_keys
-from pcmlp.runs.durable import save_tree
 from pcmlp.runs.findings import UNSEEN
 from pcmlp.runs.summary import CompileClock
 from pcmlp.tasks.host import GymnasiumWorld

@@ -23,8 +23,9 @@ from pcmlp.planners import CEM, FinitePolicy
 from pcmlp.replay import Replay
 from pcmlp.runs.certificate import DELTA, certificates, is_certified, proved_scale, standing
 from pcmlp.runs.config import build, resolve
-from pcmlp.runs.folder import read_metrics, read_summary
+from pcmlp.runs.metrics import read_metrics
 from pcmlp.runs.policy import load_run
+from pcmlp.runs.summary import read_summary
 from pcmlp.runs.train import train
 
 SEEDS = tuple(range(6))

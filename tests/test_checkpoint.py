@@ -24,11 +24,13 @@ from pcmlp.algorithms.framework import PCMLP
 from pcmlp.errors import ConfigError, RunStopped
 from pcmlp.planners import UniformPolicy
 from pcmlp.replay import Transitions
-from pcmlp.runs import checkpoint, durable
+from pcmlp.runs import arrays, checkpoint, durable
 from pcmlp.runs.checkpoint import differences
 from pcmlp.runs.config import build, resolve
 from pcmlp.runs.episodes import log_path, read
-from pcmlp.runs.folder import Lock, read_metrics, read_summary
+from pcmlp.runs.folder import Lock
+from pcmlp.runs.metrics import read_metrics
+from pcmlp.runs.summary import read_summary
 from pcmlp.runs.train import train
 from pcmlp.spaces import Finite
 from pcmlp.types import Algorithm, Iteration, Learner, Policy
@@ -185,7 +187,7 @@ def rewrite(file, text, *, hashed=True):
     held = load_file(file)
     with safe_open(file, "numpy") as before:
         claimed = before.metadata()["sha256"]
-    save_file(held, file, {"facts": text, "sha256": durable._digest(held, text) if hashed else claimed})
+    save_file(held, file, {"facts": text, "sha256": arrays._digest(held, text) if hashed else claimed})
 
 
 @pytest.mark.fault(
@@ -194,7 +196,7 @@ def rewrite(file, text, *, hashed=True):
 )
 def test_damaged_facts_are_refused(cut):
     file = cut / "checkpoint" / "000017.safetensors"
-    data, facts = file.read_bytes(), durable.read_facts(file)
+    data, facts = file.read_bytes(), arrays.read_facts(file)
     for text, hashed, match in (
         (json.dumps(facts)[:40], True, "truncated or edited"),
         (json.dumps({**facts, "evaluated_episodes": 1}), False, "truncated or edited"),
@@ -329,7 +331,7 @@ def test_a_log_that_is_not_as_it_was_is_refused(cut):
 
 def test_other_versions_are_said(cut):
     file = cut / "checkpoint" / "000017.safetensors"
-    facts = durable.read_facts(file)
+    facts = arrays.read_facts(file)
     assert facts["versions"]["jax"] != "0.0.1"
     facts["versions"]["jax"] = "0.0.1"
     rewrite(file, json.dumps(facts))
@@ -390,19 +392,19 @@ def test_keys_and_what_is_no_array_come_back(tmp_path):
         return Count(UniformPolicy(Finite(2)), jnp.full(3, number), jr.split(jr.key(number), 2))
 
     like = eqx.filter_eval_shape(lambda: count(0))
-    size = durable.save_tree(tmp_path / "tree", count(5), {"some": "facts"})
+    size = arrays.save_tree(tmp_path / "tree", count(5), {"some": "facts"})
     assert size == (tmp_path / "tree").stat().st_size
-    facts, held = durable.load_facts_and_arrays(tmp_path / "tree")
-    assert facts == durable.read_facts(tmp_path / "tree") == {"some": "facts"}
-    assert eqx.tree_equal(durable.restore_tree(held, like), count(5))
+    facts, held = arrays.load_facts_and_arrays(tmp_path / "tree")
+    assert facts == arrays.read_facts(tmp_path / "tree") == {"some": "facts"}
+    assert eqx.tree_equal(arrays.restore_tree(held, like), count(5))
     with pytest.raises(ValueError, match=r"env_steps is float64\[3\], not int32\[3\]"):
-        durable.restore_tree({**held, "env_steps": np.zeros(3)}, like)
+        arrays.restore_tree({**held, "env_steps": np.zeros(3)}, like)
     with pytest.raises(ValueError, match=r"key is absent, not uint32\[2, 2\]"):
-        durable.restore_tree({"env_steps": held["env_steps"]}, like)
+        arrays.restore_tree({"env_steps": held["env_steps"]}, like)
     with pytest.raises(ValueError, match=r"more is float64\[1\], not absent"):
-        durable.restore_tree({**held, "more": np.zeros(1)}, like)
+        arrays.restore_tree({**held, "more": np.zeros(1)}, like)
     (tmp_path / "other").write_bytes(b"nonsense")
-    for read_file in (durable.load_facts_and_arrays, durable.read_facts):
+    for read_file in (arrays.load_facts_and_arrays, arrays.read_facts):
         with pytest.raises(durable.Damaged, match="truncated or edited"):
             read_file(tmp_path / "other")
 

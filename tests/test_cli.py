@@ -21,7 +21,8 @@ from pcmlp.commands import show_loading
 from pcmlp.errors import ConfigError, RunStopped
 from pcmlp.runs.cache import use_cache
 from pcmlp.runs.episodes import read
-from pcmlp.runs.folder import read_metrics, read_summary
+from pcmlp.runs.metrics import read_metrics
+from pcmlp.runs.summary import read_summary
 
 # the configuration of tests/test_runs.py, so that it is compiled once
 TRAIN = ["train", "combination-lock", "--seeds", "0", "7", "--steps", "60"]

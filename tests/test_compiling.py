@@ -27,8 +27,8 @@ def told(*settings, seeds=(0,), others=()):
 def compile_for(seconds, saved=0.0, each=None):
     with Compiling(resolve("mountain-car", "pcmlp", (0,), 1000)) as run:
         run._began -= 1000.0
-        run._hear(COMPILE_EVENTS[0], seconds)
-        run._hear("/jax/compilation_cache/compile_time_saved_sec", saved)
+        run._clock.hear(COMPILE_EVENTS[0], seconds)
+        run._clock.hear("/jax/compilation_cache/compile_time_saved_sec", saved)
         run(None, {"iteration": 0.0})
         assert not compiling._compiled
         run(None, {"iteration": 1.0})

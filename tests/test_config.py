@@ -16,7 +16,8 @@ from pcmlp.errors import ConfigError
 from pcmlp.features import Fourier, SubsetFeatures
 from pcmlp.models import Neural
 from pcmlp.planners import CEM, MPPI
-from pcmlp.runs.config import build, configure, from_json, load_config, resolve, split_settings, to_json
+from pcmlp.runs.config import build, configure, from_json, resolve, split_settings, to_json
+from pcmlp.runs.config_file import load_config
 from pcmlp.runs.keys import unused_reason
 from pcmlp.settings import SettingError, check_value, flatten, settings_of, walk
 from pcmlp.tasks import TASKS

@@ -14,7 +14,8 @@ from pcmlp.maps import Map
 from pcmlp.runs.config import build, build_problem, resolve
 from pcmlp.runs.episodes import read
 from pcmlp.runs.evaluate import Entered, read_coverage
-from pcmlp.runs.folder import RunFolder, read_metrics
+from pcmlp.runs.folder import RunFolder
+from pcmlp.runs.metrics import read_metrics
 from pcmlp.runs.train import reward_free_notes, train
 from pcmlp.tasks.point_umaze import at_goal
 from pcmlp.types import never
@@ -93,7 +94,7 @@ def test_where_nothing_is_paid_a_goal_is_no_end():
 def test_a_task_with_no_map_has_no_coverage(tmp_path):
     folder, held = RunFolder.create(tmp_path / "run", "{}")
     held.close()
-    folder.append([{"iteration": 0, "seed": 0, "env_steps": 0, "eval_return_mean": 0.0}])
+    folder.metrics.append([{"iteration": 0, "seed": 0, "env_steps": 0, "eval_return_mean": 0.0}])
     with pytest.raises(
         ConfigError, match="has no coverage, because its task has no map; choose a run of point-umaze or ant-umaze"
     ) as refused:

@@ -69,7 +69,7 @@ def test_the_self_test_trains_resumes_and_evaluates():
 @pytest.mark.fault("a training that gives nonsense", "`pcmlp doctor` fails")
 def test_the_self_test_can_fail(monkeypatch):
     rows = {"iteration": [0.0, 1.0, 2.0], "eval_return_mean": [0.0, 1.0, float("nan")]}
-    for name, fake in (("train.train", lambda *a, **k: {}), ("folder.read_metrics", lambda run: rows)):
+    for name, fake in (("train.train", lambda *a, **k: {}), ("metrics.read_metrics", lambda run: rows)):
         monkeypatch.setattr(f"pcmlp.runs.{name}", fake)
     monkeypatch.setattr("pcmlp.runs.policy.load_run", lambda run: None)
     monkeypatch.setattr("pcmlp.runs.evaluate.evaluate_run", lambda saved, episodes: None)

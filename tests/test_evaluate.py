@@ -17,7 +17,7 @@ from pcmlp.planners import UniformPolicy
 from pcmlp.report.films import SCENES, Episode, check_filmed, find_pose, frames, write_video
 from pcmlp.runs.config import resolve
 from pcmlp.runs.evaluate import Evaluator, evaluate_run, film_episode, scores
-from pcmlp.runs.folder import read_metrics
+from pcmlp.runs.metrics import read_metrics
 from pcmlp.runs.policy import SavedRun, load_run
 from pcmlp.tasks import TASKS, PointUMaze
 from pcmlp.tasks.mujoco.hand_egg import egg_in_hand

@@ -82,7 +82,7 @@ def written_run(path, job, columns):
     scores = {"eval_return_mean": 0.0, "eval_return_std": 0.0, "eval_success": 0.0}
     for n, of_seeds in enumerate(zip(*columns.values(), strict=True)):
         named = dict(zip(columns, of_seeds, strict=True))
-        folder.append([{"iteration": n, "seed": seed, **scores, **named} for seed in job.seeds])
+        folder.metrics.append([{"iteration": n, "seed": seed, **scores, **named} for seed in job.seeds])
     return folder
 
 
@@ -133,7 +133,7 @@ def test_the_demo_compares_and_writes_a_page(tmp_path, monkeypatch, capsys):
         for n in (0, 1):
             success = float(n * (config.algorithm.bonus_scale > 0))
             scores = {"eval_return_mean": 90 * success, "eval_return_std": 0.0, "eval_success": success, "wall_s": 1.0}
-            folder.append([{"iteration": n, "seed": s, "env_steps": 200 * n, **scores} for s in config.seeds])
+            folder.metrics.append([{"iteration": n, "seed": s, "env_steps": 200 * n, **scores} for s in config.seeds])
         return {"status": "finished"}
 
     monkeypatch.setattr(demo, "train", train)
@@ -211,7 +211,7 @@ def test_held_out_rows_are_shares_of_places(tmp_path, monkeypatch):
     folder, held = RunFolder.create(tmp_path / job.where, "{}")
     held.close()
     scores = {"iteration": 0, "env_steps": 0, "eval_return_mean": 0.0}
-    folder.append([{**scores, "seed": seed, "coverage": share} for seed, share in ((0, 0.9), (1, 1.0))])
+    folder.metrics.append([{**scores, "seed": seed, "coverage": share} for seed, share in ((0, 0.9), (1, 1.0))])
     scored = (("a", 0, 1.0), ("b", 0, 0.5), ("a", 1, 1.0))
     rows = [{"place": p, "paid": "there", "planned": "ahead", "seed": s, "success": x} for p, s, x in scored]
     row = held_out.make_row(job, folder.path, rows)

@@ -11,8 +11,9 @@ import pytest
 
 from pcmlp.cli import main
 from pcmlp.errors import ConfigError
-from pcmlp.runs.config import load_config, resolve
-from pcmlp.runs.folder import read_metrics
+from pcmlp.runs.config import resolve
+from pcmlp.runs.config_file import load_config
+from pcmlp.runs.metrics import read_metrics
 
 DOCS = Path(__file__).parents[1] / "docs" / "extending.md"
 TINY = ["samples_per_policy=20", "task.horizon=20", "rounds=1", "replay_size=50", "num_starts=16", "eval_episodes=2"]

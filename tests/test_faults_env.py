@@ -23,7 +23,8 @@ from pcmlp.errors import ConfigError, EnvironmentFault
 from pcmlp.observed import Fault, Faults, ObservationCheck, Observed
 from pcmlp.runs import checkpoint
 from pcmlp.runs.config import resolve
-from pcmlp.runs.folder import read_metrics, read_summary
+from pcmlp.runs.metrics import read_metrics
+from pcmlp.runs.summary import read_summary
 from pcmlp.runs.train import train
 from pcmlp.tasks.environments import Environments
 from pcmlp.tasks.host import GymnasiumWorld

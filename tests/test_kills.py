@@ -13,7 +13,7 @@ from same_run import assert_same_run
 
 from pcmlp.runs import durable
 from pcmlp.runs.config import resolve
-from pcmlp.runs.folder import read_summary
+from pcmlp.runs.summary import read_summary
 from pcmlp.runs.train import train
 
 LOCK = ("combination-lock", "--seeds", "0", "7", "--steps", "900", "--set", "task.horizon=3", "task.actions=2")

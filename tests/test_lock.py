@@ -11,6 +11,7 @@ from pcmlp.runs.config import resolve
 from pcmlp.runs.episodes import EpisodeLog
 from pcmlp.runs.evaluate import Evaluator
 from pcmlp.runs.folder import InUse, Lock, RunFolder, once_free
+from pcmlp.runs.metrics import MetricsFile
 
 LOST = "another process has taken over this run"
 
@@ -133,7 +134,7 @@ class TestLostInTheMiddle:
             (Evaluator, "returns", 1),  # then row 0
             (EpisodeLog, "append", 1),  # then the row
             (Evaluator, "returns", 2),  # then the row
-            (RunFolder, "append", 2),  # then the checkpoint
+            (MetricsFile, "append", 2),  # then the checkpoint
             (checkpoint, "save", 1),  # then the log
             (checkpoint, "save", 4),  # then the summary
             (RunFolder, "write_summary", 1),  # then the policies

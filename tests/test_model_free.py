@@ -23,7 +23,7 @@ from pcmlp.planners.trpo import advantages
 from pcmlp.replay import Transitions, pick_valid
 from pcmlp.rollout import end_at_gaps, mean_first_return, split_streams
 from pcmlp.runs.config import build, from_json, resolve, to_json
-from pcmlp.runs.folder import read_metrics
+from pcmlp.runs.metrics import read_metrics
 from pcmlp.runs.train import train
 from pcmlp.spaces import Box, Finite
 from pcmlp.tasks import TASKS

@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 import pcmlp
 from pcmlp.cli import main
 from pcmlp.errors import ConfigError
-from pcmlp.runs import durable
+from pcmlp.runs import arrays
 from pcmlp.runs.config import resolve
 from pcmlp.runs.episodes import log_path
 from pcmlp.runs.policy import load_run
@@ -74,8 +74,8 @@ def cut(run, tmp_path):
 
 def write_bomb(file, bomb):
     """Write a pickle as an array of a file, which is otherwise whole: its facts and its hash fit."""
-    text, held = json.dumps(durable.read_facts(file)), {"env_steps": np.frombuffer(bomb, np.uint8)}
-    save_file(held, file, {"facts": text, "sha256": durable._digest(held, text)})
+    text, held = json.dumps(arrays.read_facts(file)), {"env_steps": np.frombuffer(bomb, np.uint8)}
+    save_file(held, file, {"facts": text, "sha256": arrays._digest(held, text)})
 
 
 @pytest.mark.fault(

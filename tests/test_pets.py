@@ -20,7 +20,8 @@ from pcmlp.planners.shooting import ensemble_size, plan_returns, with_member
 from pcmlp.replay import Replay, Transitions
 from pcmlp.runs.config import build, resolve, tiny_overrides
 from pcmlp.runs.evaluate import Evaluator
-from pcmlp.runs.folder import Lock, RunFolder, read_metrics
+from pcmlp.runs.folder import Lock, RunFolder
+from pcmlp.runs.metrics import read_metrics
 from pcmlp.runs.run import Run
 from pcmlp.spaces import Box, Range
 from pcmlp.tasks import TASKS

@@ -23,7 +23,8 @@ from pcmlp.experiments.experiment import Done, write_table
 from pcmlp.experiments.job import SMOKE
 from pcmlp.planners import GuidedPolicy
 from pcmlp.runs import plan as planning
-from pcmlp.runs.config import build, load_config, resolve, to_json
+from pcmlp.runs.config import build, resolve, to_json
+from pcmlp.runs.config_file import load_config
 from pcmlp.runs.evaluate import Indicator, measure
 from pcmlp.runs.policy import Aim, Functions, SavedRun, load_run, read_plan, with_objective
 from pcmlp.runs.train import train
@@ -320,11 +321,14 @@ def one_line(capsys):
         (["--reward", "aims.py:broken"], "fails with AttributeError"),
         (["--reward", "aims.py:number"], "give a function"),
         (["--reward", "aims.py:rigth"], "has no rigth; the nearest is right"),
-        (["--reward", "gone.py:right"], "--reward=gone.py:right: there is no file gone.py"),
+        (["--reward", "gone.py:right"], "--reward gone.py:right: there is no file gone.py"),
         (["--reward", "aims.py"], "give it as FILE.py:NAME"),
-        (["--terminal", "aims.py:right"], "terminal=right: returns float32 of shape (), not one bool"),
-        (["--success", "aims.py:right"], "success=right: returns float32"),
-        (["--success", "aims.py:there", "--success-return", "3"], "give one of them"),
+        (["--terminal", "aims.py:right"], "--terminal right: returns float32 of shape (), not one bool"),
+        (["--success", "aims.py:right"], "--success right: returns float32"),
+        (
+            ["--success", "aims.py:there", "--success-return", "3"],
+            "success_return is given as well; give one of the two",
+        ),
         (["--success-return", "much"], "success_return=much"),
         (["--seeds", "4"], "has 3 8; give some of these"),
         (["--seeds", "3", "3"], "give some of these, each once"),

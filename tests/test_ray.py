@@ -24,7 +24,9 @@ from pcmlp.experiments import ray_engine, ray_task
 from pcmlp.experiments.job import KEPT, SCALES, Job
 from pcmlp.experiments.paper import EXPERIMENTS
 from pcmlp.runs import checkpoint
-from pcmlp.runs.folder import InUse, Lock, read_metrics, read_summary
+from pcmlp.runs.folder import InUse, Lock
+from pcmlp.runs.metrics import read_metrics
+from pcmlp.runs.summary import read_summary
 from pcmlp.runs.train import train
 
 SMALL = ("task.horizon=2", "task.actions=2", "eval_episodes=2")

@@ -16,7 +16,7 @@ from rich.console import Console
 from pcmlp.cli import main
 from pcmlp.errors import ConfigError, EnvironmentFault
 from pcmlp.runs.config import build, build_problem, from_json, resolve, to_json
-from pcmlp.runs.folder import read_metrics
+from pcmlp.runs.metrics import read_metrics
 from pcmlp.runs.train import train
 from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.types import Unknown
@@ -103,7 +103,7 @@ def test_the_run_is_evaluated_and_its_configuration_comes_back(run, capsys):
 @pytest.mark.slow
 def test_an_agent_of_such_a_name_is_the_environments_and_its_file_brings_no_code(functions, tmp_path, tiny_trpo):
     from pcmlp import agent as agents
-    from pcmlp.runs.durable import load_facts_and_arrays, save_tree
+    from pcmlp.runs.arrays import load_facts_and_arrays, save_tree
 
     agent = agents.DeepPCMLP(NAME, settings=tiny_trpo)
     assert agent.config.task_name == NAME
@@ -320,7 +320,7 @@ def test_an_environment_of_the_users_file(dock):
     mdp = build_problem(config.task).world.mdp
     assert (mdp.horizon, mdp.states.size) == (12, 1)
     assert isinstance(mdp.reward, Unknown)
-    with pytest.raises(ConfigError, match="task=.*uses code of a file.*--trust-code"):
+    with pytest.raises(ConfigError, match="task=.*uses code of a file.*trust_code=True"):
         from_json(to_json(config))
     assert from_json(to_json(config), trust_code=True) == config
 

@@ -23,14 +23,16 @@ from same_run import assert_same_run
 from pcmlp.algorithms.framework import PCMLP
 from pcmlp.errors import ConfigError, RunStopped
 from pcmlp.planners import MPPI, UniformPolicy
-from pcmlp.runs import checkpoint, durable
+from pcmlp.runs import arrays, checkpoint, durable
 from pcmlp.runs.callbacks import LiveProgress, PlainProgress, listening, show_progress
 from pcmlp.runs.config import build, from_json, resolve
 from pcmlp.runs.episodes import read
 from pcmlp.runs.evaluate import Evaluator
-from pcmlp.runs.folder import COLUMNS, RunFolder, read_metrics, read_summary
+from pcmlp.runs.folder import RunFolder
+from pcmlp.runs.metrics import COLUMNS, read_metrics
 from pcmlp.runs.policy import load_run
 from pcmlp.runs.run import Run, failed_seeds
+from pcmlp.runs.summary import read_summary
 from pcmlp.runs.train import open_run, train
 from pcmlp.spaces import Box, Finite
 from pcmlp.tasks.host import GymnasiumWorld
@@ -117,7 +119,7 @@ def test_the_saved_policy_returns_what_was_evaluated(run):
     keys = jnp.stack([jr.fold_in(jr.key(seed), 2**31) for seed in SEEDS])
     returns = problem.world.evaluate(keys, load_run(run).policies, 4)
     np.testing.assert_allclose(np.asarray(returns).mean(axis=1), read_metrics(run)["eval_return_mean"][-2:])
-    assert durable.read_facts(run / "policy" / "policy.safetensors")["policy"] == "FinitePolicy"
+    assert arrays.read_facts(run / "policy" / "policy.safetensors")["policy"] == "FinitePolicy"
 
 
 @pytest.mark.fault("a saved policy beside another configuration, or behind a link", "`pcmlp eval` refuses it")
@@ -141,7 +143,7 @@ def test_a_policy_of_another_configuration_is_refused(run, tmp_path):
 def test_a_policy_that_was_changed_is_refused(run, tmp_path):
     again = shutil.copytree(run, tmp_path / "again")
     file = again / "policy" / "policy.safetensors"
-    data, facts = file.read_bytes(), json.dumps(durable.read_facts(file))
+    data, facts = file.read_bytes(), json.dumps(arrays.read_facts(file))
     flipped = data[:-1] + bytes([data[-1] ^ 1])
     for damaged in (flipped, data[:-1], data[:50], b"\xff\xfe", b""):
         file.write_bytes(damaged)
@@ -152,10 +154,10 @@ def test_a_policy_that_was_changed_is_refused(run, tmp_path):
     file.write_bytes(data)
     held = load_file(file)
     for text, claimed in ((facts, "0"), (facts[:50], None), ("", None), ("[]", None)):
-        save_file(held, file, {"facts": text, "sha256": claimed or durable._digest(held, text)})
+        save_file(held, file, {"facts": text, "sha256": claimed or arrays._digest(held, text)})
         with pytest.raises(ConfigError, match=r"policy.safetensors: (truncated or )?edited; train it again"):
             load_run(again)
-    save_file(held, file, {"facts": "{}", "sha256": durable._digest(held, "{}")})
+    save_file(held, file, {"facts": "{}", "sha256": arrays._digest(held, "{}")})
     with pytest.raises(ConfigError, match=r"policy.safetensors: not the policy of the configuration beside it"):
         load_run(again)
     save_file(held, file)
@@ -284,8 +286,8 @@ def test_the_progress_on_a_terminal_is_live():
 def test_columns_may_grow(tmp_path):
     folder, held = RunFolder.create(tmp_path / "run", "{}")
     held.close()
-    folder.append([{"iteration": 0, "seed": 1, "env_steps": 0}])
-    folder.append([{"iteration": 1, "seed": 1, "env_steps": 5, "extra": 0.5, "model_loss": -0.0}])
+    folder.metrics.append([{"iteration": 0, "seed": 1, "env_steps": 0}])
+    folder.metrics.append([{"iteration": 1, "seed": 1, "env_steps": 5, "extra": 0.5, "model_loss": -0.0}])
     metrics = read_metrics(tmp_path / "run")
     assert metrics["iteration"] == [0.0, 1.0]
     assert math.isnan(metrics["extra"][0])
@@ -296,7 +298,7 @@ def test_columns_may_grow(tmp_path):
 def test_a_torn_last_row_is_left_out(tmp_path):
     folder, held = RunFolder.create(tmp_path / "run", "{}")
     held.close()
-    folder.append([{"iteration": n, "seed": 0, "env_steps": n} for n in range(3)])
+    folder.metrics.append([{"iteration": n, "seed": 0, "env_steps": n} for n in range(3)])
     file = tmp_path / "run" / "metrics.csv"
     file.write_text(file.read_text()[:-5])
     assert read_metrics(tmp_path / "run")["iteration"] == [0.0, 1.0]

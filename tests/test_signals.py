@@ -25,7 +25,7 @@ from same_run import assert_same_run
 from pcmlp import signals
 from pcmlp.agent import DeepPCMLP
 from pcmlp.algorithms.deep import Deep
-from pcmlp.runs.folder import read_summary
+from pcmlp.runs.summary import read_summary
 
 ANSWER_S, END_S = 1.0, 2.0  # what docs/resuming.md promises
 CTTY = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"

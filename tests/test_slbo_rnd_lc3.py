@@ -21,7 +21,7 @@ from pcmlp.runs import checkpoint
 from pcmlp.runs.certificate import why_none
 from pcmlp.runs.checkpoint import check_same
 from pcmlp.runs.config import build, resolve, to_json
-from pcmlp.runs.folder import read_metrics
+from pcmlp.runs.metrics import read_metrics
 from pcmlp.runs.train import train
 from pcmlp.tasks import TASKS
 from pcmlp.world import JaxWorld

@@ -14,7 +14,7 @@ from pcmlp.errors import ConfigError
 from pcmlp.features import Fourier, RandomNetwork, check_draw
 from pcmlp.parts import NAMES
 from pcmlp.replay import Transitions
-from pcmlp.runs.folder import read_metrics
+from pcmlp.runs.metrics import read_metrics
 from pcmlp.settings import overlay
 from pcmlp.spaces import Box
 

@@ -20,7 +20,7 @@ from pcmlp.errors import ConfigError
 from pcmlp.observed import Fault
 from pcmlp.planners import UniformPolicy
 from pcmlp.runs.config import build, resolve
-from pcmlp.runs.folder import read_metrics
+from pcmlp.runs.metrics import read_metrics
 from pcmlp.tasks import TASKS
 from pcmlp.tasks.mujoco.robots import RobotTask
 from pcmlp.tasks.mujoco.simulator import Simulator, load_model

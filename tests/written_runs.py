@@ -1,14 +1,19 @@
 """Run folders for tests of pictures and pages, written by hand: no run was run."""
 
+import hashlib
 import json
 from html.parser import HTMLParser
 
 import numpy as np
 
 from pcmlp.replay import Transitions
+from pcmlp.report.experiment import hash_tables
 from pcmlp.report.reading import load
-from pcmlp.runs.episodes import EpisodeLog
+from pcmlp.runs.durable import read_json, read_sealed, write_sealed
+from pcmlp.runs.episodes import EpisodeLog, log_path
 from pcmlp.runs.folder import RunFolder
+from pcmlp.runs.manifest import Manifest, hash_config
+from pcmlp.runs.metrics import canonical, read_rows
 from pcmlp.tasks import TASKS
 
 SEEDS = (0, 4)
@@ -57,7 +62,7 @@ def write_run(
             if n:
                 scores |= {"bonus_mean": bonus / n**2, "info_gain": 1.0 * n}
                 scores |= {"explore_return_mean": 0.05 * n, "explore_success": success} if deep else {}
-            folder.append([{"iteration": n, "seed": s, "env_steps": 5 * n + s, **scores} for s in SEEDS])
+            folder.metrics.append([{"iteration": n, "seed": s, "env_steps": 5 * n + s, **scores} for s in SEEDS])
             if n:
                 z = rng.normal(size=(2, 5, 2))
                 vectors = STATES[task](z) if task in STATES else rng.normal(size=(2, 5, *state_shape))
@@ -66,10 +71,23 @@ def write_run(
     if summary:
         versions = {"python": "3.11", "jax": "0.10"}
         command = f"pcmlp train {task} --set 'x=<b>'"
-        folder.write_summary(
-            {"status": "finished", "command": command, "wall_s": 7.25, "device": "cpu", "versions": versions}
-        )
+        facts = {"status": "finished", "command": command, "wall_s": 7.25, "device": "cpu", "versions": versions}
+        write_summary(path, facts)
     return path
+
+
+def write_summary(path, summary):
+    """Write a summary with hashes that fit the files beside it."""
+    rows, log = read_rows(path), log_path(path / "episodes")
+    written = log.read_bytes() if log.exists() else None
+    sealed = (None, None) if written is None else (len(written), hashlib.sha256(written).hexdigest())
+    hashes = hash_config(read_json(path / "config.json")), len(rows), hashlib.sha256(canonical(rows)).hexdigest()
+    write_sealed(path / "summary.json", {**summary, "manifest": Manifest(*hashes, *sealed).record})
+
+
+def change_summary(path, **changes):
+    """Write the summary again, with these changes and hashes that fit the files beside it."""
+    write_summary(path, {**read_sealed(path / "summary.json"), **changes})
 
 
 def returning(path, *returns, task, done=True, horizon=None):
@@ -83,7 +101,8 @@ def write_experiment(folder, *runs, **changes):
     """What an experiment says of itself and of runs, which may lie elsewhere."""
     said = {"title": "It vanishes", "place": "section 7.5", "shows": "how", "command": "pcmlp paper it", "order": 4}
     folder.mkdir(exist_ok=True)
-    (folder / "experiment.json").write_text(json.dumps({**said, "scale": "full", "runs": runs, **changes}))
+    tables = hash_tables(folder)
+    write_sealed(folder / "experiment.json", {**said, "scale": "full", "runs": runs, "tables": tables, **changes})
     return folder / "experiment.json"
 
 

@@ -14,6 +14,8 @@ import os
 import re
 import shlex
 import sys
+import tempfile
+import traceback
 import typing
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -26,7 +28,7 @@ from pcmlp import signals
 from pcmlp.commands import BAD_INPUT, FAILED, INTERRUPTED
 from pcmlp.commands.others import Bench, Doctor, List, Paper, Report, Theory, Watch
 from pcmlp.commands.runs import Eval, Export, Plan, Train
-from pcmlp.errors import ConfigError, RunStopped, first_line, similar
+from pcmlp.errors import ConfigError, RunStopped, describe, first_line, printable, similar
 
 
 @dataclass(frozen=True)
@@ -80,9 +82,8 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             code = run(sys.argv[1:] if arguments is None else arguments)
         except (KeyboardInterrupt, Exception) as error:  # an import may replace KeyboardInterrupt by another error
-            if not isinstance(error, KeyboardInterrupt) and not signals.is_ending():
-                raise
-            code = INTERRUPTED
+            ended = isinstance(error, KeyboardInterrupt) or signals.is_ending()
+            code = INTERRUPTED if ended else fail_unexpectedly(error)
         if own and code == INTERRUPTED:  # at once: a normal exit may wait for threads
             sys.stdout.flush()
             signals.end_process()
@@ -115,6 +116,18 @@ def run(words: list[str]) -> int:
             raise
         remedy = "give fewer --seeds, or less of replay_size, planner.streams or model.sizes; --resume continues"
         return fail(f"not enough memory ({first_line(error)}); {remedy}", FAILED)
+
+
+def fail_unexpectedly(error: BaseException) -> int:
+    """Keep the details of an error that nothing expected in a file, print one line, and return the exit code."""
+    details = "".join(traceback.format_exception(error))
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="pcmlp-error-", suffix=".txt", delete=False) as file:
+            file.write(details)
+        place = f"the details are in {file.name}"
+    except OSError:
+        place = f"it was raised in {details.splitlines()[-2].strip()}"
+    return fail(f"unexpected error, {describe(error)[:300]}; {place}; please report it", FAILED)
 
 
 def parse(words: list[str]) -> Any:
@@ -196,12 +209,13 @@ def one_line(box: str, verb: str) -> str:
 
 def fail(line: str, code: int = BAD_INPUT) -> int:
     """Print one line to stderr and return the exit code. The library names Python arguments, this line their flags."""
-    line = " ".join(line.split())
+    line = printable(" ".join(line.split()))
     for argument, flag in (
         (r"\b(give|such as) (algo|seeds|steps)=", r"\1 --\2 "),
         (r"\banother (algo|out)\b", r"another --\1"),
-        (r"\bresume=True\b", "--resume"),
-        (r"^(minari|out|port)=", r"--\1 "),
+        (r"\b(resume|search)=True\b", r"--\1"),
+        (r"\btrust_code=True\b", "--trust-code"),
+        (r"^(minari|out|port|reward|success|terminal)=", r"--\1 "),
         (r"^(minari|video): ", r"--\1: "),
     ):
         line = re.sub(argument, flag, line)

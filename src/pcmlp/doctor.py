@@ -156,7 +156,7 @@ def self_test() -> Finding:
     """Train a tiny run of Deep PC-MLP for one iteration, resume it for another, and evaluate it."""
     from pcmlp.runs.config import resolve, tiny_overrides
     from pcmlp.runs.evaluate import evaluate_run
-    from pcmlp.runs.folder import read_metrics
+    from pcmlp.runs.metrics import read_metrics
     from pcmlp.runs.policy import load_run
     from pcmlp.runs.train import train
 

@@ -30,6 +30,12 @@ def first_line(error: BaseException) -> str:
     return lines[0].strip() if lines else type(error).__name__
 
 
+def printable(text: str) -> str:
+    """Return a text in which escapes stand for control characters, so that a name from a file cannot act on a
+    terminal."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 def similar(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the most similar of some words, or None if none is similar; case is ignored."""
     known = {each.lower(): each for each in words}

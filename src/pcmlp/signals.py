@@ -23,8 +23,10 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import NoReturn
 
+from pcmlp.errors import printable
+
 EXIT_CODE = 130
-_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)]
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)]
 _RESCUE_S = 0.4  # time for the main thread to end by itself
 _GRACE_S = 1.4  # time until the process is ended
 _PRINTING_S = 0.2  # time for the last line to be printed
@@ -34,14 +36,14 @@ Say = Callable[[str], None]
 
 def print_to_stderr(line: str) -> None:
     """Print a line to stderr."""
-    print(line, file=sys.stderr, flush=True)
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 class Signals:
     """The signals that this process has got, and what happens at the next one; a context manager for the main
     thread."""
 
-    def __init__(self, *, ends_process: bool, at_once: bool, numbers: Sequence[int] = _SIGNALS):
+    def __init__(self, *, ends_process: bool, at_once: bool, numbers: Sequence[int] = SIGNALS):
         """Prepare; `__enter__` starts to answer. Without `ends_process`, signals only interrupt the main thread."""
         self._numbers = numbers
         self._fd_before = -1  # where signals were written to before, if anywhere
@@ -165,7 +167,7 @@ _current: Signals | None = None
 
 
 @contextlib.contextmanager
-def handled(*, ends_process: bool, at_once: bool = True, numbers: Sequence[int] = _SIGNALS) -> Iterator[None]:
+def handled(*, ends_process: bool, at_once: bool = True, numbers: Sequence[int] = SIGNALS) -> Iterator[None]:
     """Handle signals in this block. Nothing changes in another thread, which gets none, or inside of another block."""
     global _current
     if _current is not None or not _in_main_thread():

@@ -48,7 +48,7 @@ def check_code(settings: Mapping[str, Any], hashes: Mapping[str, str], trusted: 
     if not trusted:
         raise ConfigError(
             f"{key}={place}: {where} uses code of a file, which is imported only if you trust it; "
-            "read it and give --trust-code, in Python trust_code=True"
+            "read it and give trust_code=True"
         )
     check_unchanged({file: hashes.get(file, "") for file in hash_code(places)}, where)
 

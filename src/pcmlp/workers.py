@@ -25,6 +25,7 @@ import numpy as np
 
 from pcmlp.errors import describe
 from pcmlp.observed import Fault, Observed
+from pcmlp.signals import SIGNALS
 
 Order = Literal["make", "reset", "step"]
 
@@ -209,9 +210,8 @@ def _end_all(running: dict[int, _Worker]) -> None:
 
 def serve(pipe: Connection, factory: bytes, shape: tuple[int, ...], progress: Any) -> None:
     """Answer orders in a worker process until the pipe is closed."""
-    for name in ("SIGINT", "SIGTERM", "SIGUSR1"):  # handled by the run, which may finish an iteration first
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    for number in SIGNALS:  # handled by the run, which may finish an iteration first
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     copies = Copies(lambda: pickle.loads(factory)(), shape)  # imports when a copy is made, which reports errors
     with contextlib.suppress(EOFError, OSError):

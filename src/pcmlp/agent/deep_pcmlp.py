@@ -24,9 +24,9 @@ from pcmlp.agent.setup import Absent, Host, Made, Settings, Wanted, find_device,
 from pcmlp.algorithms.deep import DeepLearner
 from pcmlp.errors import ConfigError
 from pcmlp.replay import Transitions
+from pcmlp.runs.arrays import named_arrays
 from pcmlp.runs.cache import use_cache
 from pcmlp.runs.callbacks import listening, notify
-from pcmlp.runs.durable import named_arrays
 from pcmlp.runs.evaluate import evaluation_keys
 from pcmlp.runs.findings import Findings
 from pcmlp.signals import answer_ctrl_c

@@ -19,8 +19,9 @@ from pcmlp.agent.setup import Absent, Host, Made, Wanted, set_up
 from pcmlp.algorithms.deep import DeepLearner
 from pcmlp.errors import ConfigError
 from pcmlp.imagine import Starts, unknown_functions
+from pcmlp.runs.arrays import load_facts_and_arrays, restore_tree, save_tree
 from pcmlp.runs.config import RunConfig, settings_of_record, to_json
-from pcmlp.runs.durable import Damaged, load_facts_and_arrays, restore_tree, save_tree
+from pcmlp.runs.durable import Damaged
 from pcmlp.spaces import Box
 from pcmlp.tasks.registered import PREFIX
 from pcmlp.types import MDP, Action, State, Unknown
@@ -48,7 +49,7 @@ def save(path: Path, config: RunConfig, mdp: MDP, learner: DeepLearner, progress
 def read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the facts and the arrays of a saved agent."""
     try:
-        facts, arrays = load_facts_and_arrays(path)
+        facts, arrays = load_facts_and_arrays(path.resolve())  # a link of the user is followed
     except OSError as error:
         raise ConfigError(
             f"{path}: cannot be read ({error.strerror or error}); give a file that `save` wrote"

@@ -12,7 +12,7 @@ from rich.table import Table
 from tyro.conf import Positional, arg, subcommand
 
 from pcmlp.commands import INTERRUPTED, Float, Int, Switch, prepare_device, show_waiting, unset
-from pcmlp.signals import finish_iterations
+from pcmlp.signals import finish_iterations, print_to_stderr
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Report:
 
             page = report(list(self.paths), self.out, say=left_out.append)
         for line in left_out:
-            print(line, file=sys.stderr)
+            print_to_stderr(line)
         print(page)
         if self.figures:
             from pcmlp.report.figures import write_figures

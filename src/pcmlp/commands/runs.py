@@ -10,7 +10,7 @@ from rich.table import Table
 from tyro.conf import Positional, UseAppendAction, arg
 
 from pcmlp.commands import INTERRUPTED, STOPPED, Int, Ints, Switch, cell, prepare_device, unset
-from pcmlp.signals import finish_iterations
+from pcmlp.signals import finish_iterations, print_to_stderr
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ class Export:
         prepare_device(f"exporting {self.path}")
         from pcmlp.runs.export import export
 
-        dataset = export(self.path, self.minari, trust_code=self.trust_code)
+        dataset = export(self.path, self.minari, trust_code=self.trust_code, say=print_to_stderr)
         held = f"{dataset.total_episodes} episodes, {dataset.total_steps} steps"
         print(f"{self.minari}: {held}, in {dataset.spec.data_path}")
         print(f"to load it: minari.load_dataset({self.minari!r})")

@@ -15,7 +15,8 @@ from pcmlp.experiments.job import Job, Scale, is_finished
 from pcmlp.published import PAPER, best_published, dense_table
 from pcmlp.report.reading import load
 from pcmlp.runs.durable import room_for, write_text
-from pcmlp.runs.folder import read_metrics, read_summary
+from pcmlp.runs.metrics import read_metrics
+from pcmlp.runs.summary import read_summary
 
 Row = dict[str, Any]
 Rows = list[Row]

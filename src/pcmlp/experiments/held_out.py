@@ -23,7 +23,7 @@ from pcmlp.experiments.experiment import Done, Experiment, Row, Rows, Tables, wr
 from pcmlp.experiments.job import NO_BONUS, NO_COVER, PAPER_SEEDS, SEEDS, Job, Scale
 from pcmlp.maps import Map
 from pcmlp.runs.evaluate import COLUMN, Indicator, measure, read_coverage
-from pcmlp.runs.folder import read_metrics, read_table
+from pcmlp.runs.metrics import read_metrics, read_table
 from pcmlp.runs.plan import LearnedRun, load_learned, plan
 from pcmlp.runs.policy import Functions, SavedRun
 from pcmlp.types import Problem

@@ -25,7 +25,7 @@ from pcmlp.models.knr import KNR, KNRTransition, target_bound
 from pcmlp.planners import CEM, FinitePolicy, ValueIteration
 from pcmlp.replay import Replay, Transitions
 from pcmlp.runs.config import build, resolve
-from pcmlp.runs.folder import read_table
+from pcmlp.runs.metrics import read_table
 from pcmlp.runs.policy import load_run
 from pcmlp.trees import take
 from pcmlp.types import MDP, Policy, World

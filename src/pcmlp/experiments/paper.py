@@ -14,11 +14,12 @@ from pcmlp.experiments import catalogue, held_out, lemmas, theorems
 from pcmlp.experiments.experiment import Done, Experiment, write_table
 from pcmlp.experiments.job import FULL, SCALES, Engine, Job, Scale, check_result, check_run, is_finished, run_local
 from pcmlp.parts import find_known
+from pcmlp.report.experiment import check_tables, hash_tables
 from pcmlp.report.page import report
 from pcmlp.report.reading import read_runs
 from pcmlp.runs.cache import compiling_anew
-from pcmlp.runs.durable import write_json
-from pcmlp.runs.folder import read_table
+from pcmlp.runs.durable import write_sealed
+from pcmlp.runs.metrics import read_table
 
 EXPERIMENTS: dict[str, Experiment] = {
     made.name: made
@@ -135,7 +136,8 @@ def conduct(
     else:
         run_local(jobs, runs, results)
     folder = results / experiment.name
-    describe(experiment, scale, folder, order)
+    check_tables(folder)
+    describe(experiment, scale, folder, order, {})
     for name, measure in experiment.measured.items():
         table = folder / f"{name}.csv"
         if whole and not (table.exists() and read_table(table)):  # reading raises if it is damaged
@@ -145,6 +147,7 @@ def conduct(
     for name, rows in experiment.tables(Done(tuple(finished), scale, runs, results)):
         if rows:
             write_table(folder / f"{name}.csv", rows)
+    describe(experiment, scale, folder, order, hash_tables(folder))
 
 
 def _time(job: Job, runs: Path, results: Path) -> None:
@@ -155,8 +158,9 @@ def _time(job: Job, runs: Path, results: Path) -> None:
         run_local([job], runs, results)
 
 
-def describe(experiment: Experiment, scale: Scale, folder: Path, order: int = 0) -> None:
-    """Write `experiment.json`, from which the page reads the description of an experiment."""
+def describe(experiment: Experiment, scale: Scale, folder: Path, order: int, tables: dict[str, str]) -> None:
+    """Write `experiment.json`, from which the page reads the description of an experiment and the hashes of its
+    tables."""
     record = {
         "title": experiment.title,
         "place": experiment.place,
@@ -165,6 +169,7 @@ def describe(experiment: Experiment, scale: Scale, folder: Path, order: int = 0)
         "scale": scale.name,
         "order": order,
         "runs": [job.where.as_posix() for job in experiment.jobs()],
+        "tables": tables,
     }
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "experiment.json", record)
+    write_sealed(folder / "experiment.json", record)

@@ -19,7 +19,7 @@ from pcmlp.models.knr import KNRTransition
 from pcmlp.planners import ValueIteration
 from pcmlp.runs.certificate import proved_scale
 from pcmlp.runs.config import build, resolve
-from pcmlp.runs.folder import read_metrics
+from pcmlp.runs.metrics import read_metrics
 from pcmlp.tasks import CombinationLock
 from pcmlp.tasks.knr import GoalReward
 from pcmlp.types import MDP

@@ -30,6 +30,7 @@ from pcmlp.report.reading import Curve, Run, read_readable_runs
 from pcmlp.report.sections import Group, Scores, Section, arrange, profile, scores_of
 from pcmlp.report.views import map_data, spread
 from pcmlp.report.words import count_of, headline
+from pcmlp.runs.durable import write_text
 
 _FEW = 4  # if a task has more runs, their maps are folded and have no static picture
 _POINTS = 200  # most points of a line
@@ -70,18 +71,18 @@ def report(paths: Sequence[Path], out: Path | None = None, say: Callable[[str], 
     """
     if not paths:
         raise ConfigError("report: no folder was given; give a run folder or a folder of runs")
-    runs, unreadable, empty = read_readable_runs(paths)
-    left_out = [*empty, *unreadable]
-    if not runs:
+    found = read_readable_runs(paths)
+    left_out = [*found.empty, *found.left_out]
+    if not found.runs:
         raise ConfigError(left_out[0])
-    page = compose(runs, notes=[f"Left out: {line}" for line in left_out])
-    for line in left_out:
-        say(f"left out: {line}")
+    page = compose(found.runs, notes=[*(f"Left out: {line}" for line in left_out), *found.damaged])
+    for line in (*(f"left out: {line}" for line in left_out), *found.damaged):
+        say(line)
     place = Path(os.path.commonpath([path.resolve() for path in paths])) if out is None else out
     file = place if place.suffix == ".html" else place / "report.html"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(page, encoding="utf-8")
+        write_text(file, page)
     except OSError as error:
         raise ConfigError(f"{file}: cannot be written ({error.strerror}); give another place") from error
     return file

@@ -13,22 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pcmlp.errors import ConfigError, first_line
-from pcmlp.runs.checkpoint import ENDED
-from pcmlp.runs.durable import read_json
+from pcmlp.report.experiment import read_experiment
+from pcmlp.runs.checkpoint import ENDED, newest_manifest
+from pcmlp.runs.config import parse_record
+from pcmlp.runs.durable import check_folder, read_text
 from pcmlp.runs.episodes import Record, read
-from pcmlp.runs.folder import read_metrics, read_table
-from pcmlp.runs.summary import SUCCESS
+from pcmlp.runs.metrics import Text, by_column, read_rows, read_table
+from pcmlp.runs.summary import find_changes, last_success, read_summary
 
 _REQUIRED = ("iteration", "seed", "env_steps", "eval_return_mean")
-_TYPES = {  # types of the keys in config.json and summary.json that are used; each may be missing or null
-    "steps": int,
-    "reward_free": bool,
-    "status": str,
-    "iterations": int,
-    "wall_s": (int, float),
-    "versions": dict,
-    "certificate": dict,
-}
 
 
 @dataclass(frozen=True)
@@ -64,6 +57,8 @@ class Run:
     summary: dict[str, Any]  # empty while the run is in progress
     seeds: tuple[int, ...]
     metrics: dict[str, np.ndarray]  # column -> [iterations, seeds], NaN where a cell is empty
+    log_bytes: int | None = None  # of the episode log; None: all of it
+    damage: str | None = None  # what is wrong with the episode log, and what it costs
 
     @property
     def has_ended(self) -> bool:
@@ -104,17 +99,23 @@ class Run:
         return self.shows("eval_success")
 
     @cached_property
+    def _success_changes(self) -> list[list[int]]:
+        steps = self.metrics["env_steps"]
+        success = self.metrics.get("eval_success", np.zeros_like(steps))
+        return [
+            find_changes(*columns) for columns in zip(steps.T.astype(int).tolist(), success.T.tolist(), strict=True)
+        ]
+
+    @cached_property
     def steps_to_success(self) -> np.ndarray:
         """The env steps of each seed's first success; infinite for a seed without one."""
-        solved = self.metrics.get("eval_success", np.zeros_like(self.metrics["env_steps"])) >= SUCCESS
-        return np.where(solved, self.metrics["env_steps"], np.inf).min(axis=0, initial=np.inf)
+        return np.array([changes[0] if changes else np.inf for changes in self._success_changes])
 
     @cached_property
     def steps_to_sustained_success(self) -> np.ndarray:
         """The env steps of the first evaluation of each seed from which on all succeed; infinite without one."""
-        solved = self.metrics.get("eval_success", np.zeros_like(self.metrics["env_steps"])) >= SUCCESS
-        lasting = np.logical_and.accumulate(solved[::-1], axis=0)[::-1]
-        return np.where(lasting, self.metrics["env_steps"], np.inf).min(axis=0, initial=np.inf)
+        found = [last_success(changes) for changes in self._success_changes]
+        return np.array([np.inf if steps is None else steps for steps in found])
 
     @property
     def num_solved(self) -> int:
@@ -135,8 +136,8 @@ class Run:
     @property
     def explored(self) -> str:
         """The share that the real steps have explored, and of what, for a task without a map; empty if unknown."""
-        shares = [seed.get("explored") for seed in self.summary.get("seeds") or () if isinstance(seed, dict)]
-        known, of = [share for share in shares if isinstance(share, int | float)], self.summary.get("explored_of")
+        shares = [seed.get("explored") for seed in self.summary.get("seeds", ())]
+        known, of = [share for share in shares if share is not None], self.summary.get("explored_of")
         return f"{100 * np.mean(known):.0f} % of {of}" if known and of and not self.curve("coverage") else ""
 
     @cached_property
@@ -154,42 +155,7 @@ class Run:
 
     def records(self) -> list[Record]:
         """Read every record of the episode log, in order."""
-        return list(read(self.path / "episodes"))
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """The description of an experiment, from `experiment.json`."""
-
-    title: str
-    place: str  # its place in the paper
-    shows: str
-    command: str
-    scale: str  # only the numbers of scale "full" are results
-    order: int  # position on the page
-    runs: tuple[Path, ...]  # existing runs; some may belong to another experiment
-
-
-def read_experiment(folder: Path) -> Experiment | None:
-    """Read the folder's `experiment.json`, if it has one."""
-    file = folder / "experiment.json"
-    if not file.exists():
-        return None
-    try:
-        content = read_json(file)
-        if not all(isinstance(content[name], str) for name in ("title", "place", "shows", "command", "scale")):
-            raise ValueError("its entries must be strings")
-        order = int(content.pop("order"))
-        runs = tuple(path for run in content.pop("runs") if ((path := folder.parent / run) / "metrics.csv").exists())
-        return Experiment(**content, order=order, runs=runs)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{file}: cannot be read ({error}); run its experiment again") from error
-
-
-def read_tables(folder: Path) -> dict[str, list[dict[str, str]]]:
-    """Read the CSV files of an experiment's folder by file name, without those that have no row."""
-    tables = {path.name: read_table(path) for path in sorted(folder.glob("*.csv"))}
-    return {name: rows for name, rows in tables.items() if rows}
+        return list(read(self.path / "episodes", self.log_bytes))
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
@@ -205,6 +171,11 @@ class Found(NamedTuple):
     runs: list[Run]
     left_out: list[str]  # a line about each run that cannot be read
     empty: list[str]  # a line about each given folder that has no run
+
+    @property
+    def damaged(self) -> list[str]:
+        """A line about each damaged log of a run that can be read."""
+        return [run.damage for run in self.runs if run.damage]
 
 
 def read_readable_runs(paths: Sequence[Path]) -> Found:
@@ -247,23 +218,24 @@ def find_runs(path: Path) -> list[Path]:
 def load(path: Path) -> Run:
     """Read and check the files of a run folder."""
     try:
-        config = read_json(path / "config.json")
-        summary = read_json(path / "summary.json") if (path / "summary.json").exists() else {}
-        named, algo, status = config.get("task"), config.get("algo"), str(summary.get("status", "unfinished"))
-        task = named.get("name") if isinstance(named, dict) else None
-        if not (isinstance(task, str) and isinstance(algo, str)):
-            raise ValueError("config.json names no task and algorithm")
-        for name, kind in _TYPES.items():
-            for content in (config, summary):
-                if content.get(name) is not None and not isinstance(content[name], kind):
-                    raise ValueError(f"{name} is {content[name]!r}")
-        _check_version((summary.get("versions") or {}).get("pcmlp"))
-        seeds, metrics = _read_by_seed(path)
-        expected, last = summary.get("iterations"), int(metrics["iteration"][-1, 0])
+        check_folder(path)
+        config = parse_record(read_text(path / "config.json"))
+        summary = read_summary(path) if (path / "summary.json").exists() else {}
+        rows, manifest, damage = read_rows(path), newest_manifest(path), None
+        log_bytes = None if manifest is None else manifest.log_bytes
+        if manifest is not None:
+            manifest.check_config(config)
+            manifest.check_metrics(rows)
+            rows = rows[: manifest.metrics_rows]  # later ones may be wrong; they are written again if they are
+            damage = manifest.describe_damage(path / "episodes")
+        _check_version(summary.get("versions", {}).get("pcmlp"))
+        seeds, metrics = _by_seed(rows)
+        status, expected, last = summary.get("status"), summary.get("iterations"), int(metrics["iteration"][-1, 0])
         if status in ENDED and expected is not None and last != expected:
             raise ValueError(f"metrics.csv is half-written: it has rows up to iteration {last} of {expected}")
-        return Run(path, task, algo, status, config, summary, seeds, metrics)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        task, algo = config["task"]["name"], config["algo"]
+        return Run(path, task, algo, status or "unfinished", config, summary, seeds, metrics, log_bytes, damage)
+    except (OSError, ValueError) as error:
         raise ConfigError(
             f"{path}: not a run that can be read ({first_line(error)}); give another folder or run it again"
         ) from error
@@ -280,16 +252,18 @@ def _check_version(theirs: object) -> None:
         raise ValueError(f"it was made by pcmlp {theirs}, and this is {ours}")
 
 
-def _read_by_seed(path: Path) -> tuple[tuple[int, ...], dict[str, np.ndarray]]:
+def _by_seed(rows: Sequence[Text]) -> tuple[tuple[int, ...], dict[str, np.ndarray]]:
     """Return the seeds, and each column as [iterations, seeds] without an iteration that was cut off."""
-    columns = {name: np.array(values) for name, values in read_metrics(path).items()}
+    if not rows:
+        raise ValueError("metrics.csv has no row yet")
+    columns = {name: np.array(values) for name, values in by_column(rows).items()}
     for name in _REQUIRED:
         if name not in columns:
             raise ValueError(f"metrics.csv has no column {name}")
-    if not len(columns["seed"]):
-        raise ValueError("metrics.csv has no row yet")
+    if not all(np.isfinite(columns[name]).all() for name in ("iteration", "seed", "env_steps")):
+        raise ValueError("metrics.csv has a row without iteration, seed or env_steps")
     seeds = list(dict.fromkeys(columns["seed"].tolist()))
-    complete = len(columns["seed"]) // len(seeds)  # iterations
+    complete = len(rows) // len(seeds)  # iterations
     table = {name: values[: complete * len(seeds)].reshape(complete, len(seeds)) for name, values in columns.items()}
     if not (table["seed"] == np.array(seeds)).all():
         raise ValueError("metrics.csv does not have a row for each seed and iteration")

@@ -23,7 +23,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pcmlp.published import BUDGET, best_published, dense_table
-from pcmlp.report.reading import Experiment, Run, read_experiment, read_tables
+from pcmlp.report.experiment import Experiment, read_experiment, read_tables
+from pcmlp.report.reading import Run
 from pcmlp.tasks import TASKS
 
 _OURS = "pcmlp"  # comes first in every list

@@ -53,8 +53,8 @@ class WatchedFolder:
             return [self.folder]
 
     def _compose(self, version: str) -> str:
-        runs, left_out, _ = read_readable_runs([self.folder])
-        notes = [f"Left out for now: {line}" for line in left_out]
+        found = read_readable_runs([self.folder])
+        runs, notes = found.runs, [*(f"Left out for now: {line}" for line in found.left_out), *found.damaged]
         if not runs:
             notes.insert(0, f"No run in {self.folder.name} has written a row yet; this page updates itself.")
         try:

@@ -14,7 +14,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from pcmlp.runs.folder import Row
+from pcmlp.errors import printable
+from pcmlp.runs.metrics import Row
 
 Callback = Callable[[Any, dict[str, float]], bool | None]
 
@@ -42,7 +43,7 @@ def notify(callbacks: Iterable[Callback], source: Any, metrics: dict[str, float]
 
 def say(console: Console, line: str) -> None:
     """Print a line without markup or wrapping."""
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
+    console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
 
 def status_line(metrics: dict[str, float]) -> str:
@@ -175,7 +176,7 @@ class TensorBoard(contextlib.AbstractContextManager):
                 purge = last[seed] + 1 if seed in last else None
                 self._writers[seed] = SummaryWriter(str(folder / f"seed-{seed}"), purge_step=purge)
         except ImportError:
-            say(console, "--tensorboard: needs tensorboardX, continuing without it; pip install 'pcmlp[tensorboard]'")
+            say(console, "tensorboard: needs tensorboardX, continuing without it; pip install 'pcmlp[tensorboard]'")
         except OSError as error:
             self._give_up(error)
 
@@ -193,7 +194,7 @@ class TensorBoard(contextlib.AbstractContextManager):
     def _give_up(self, error: OSError) -> None:
         self._writers = {}
         where = f" ({error.filename})" if error.filename else ""
-        say(self._console, f"--tensorboard: {error.strerror}{where}, continuing without; metrics.csv has it all")
+        say(self._console, f"tensorboard: {error.strerror}{where}, continuing without; metrics.csv has it all")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

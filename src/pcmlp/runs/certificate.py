@@ -20,7 +20,7 @@ from pcmlp.features import TaskFeatures, feature_dim
 from pcmlp.finite import FiniteTransition
 from pcmlp.models import KNR, LinearMDP, Tabular
 from pcmlp.runs.config import RunConfig
-from pcmlp.runs.folder import Row
+from pcmlp.runs.metrics import Row
 from pcmlp.types import MDP, Algorithm, Policy, Problem
 
 DELTA = 0.1  # the largest probability that a bound fails, over all iterations of a seed

@@ -9,7 +9,6 @@ of the learner depends on it (Algorithm 2; the cover of Algorithm 1 has a place 
 """
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,38 +17,38 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 
-from pcmlp.errors import ConfigError
+from pcmlp.errors import ConfigError, first_line
 from pcmlp.runs import episodes
+from pcmlp.runs.arrays import load_facts_and_arrays, read_facts, restore_tree, save_tree
 from pcmlp.runs.config import RunConfig, seed_keys, to_json
-from pcmlp.runs.durable import Damaged, check_own, load_facts_and_arrays, read_facts, read_json, restore_tree, save_tree
-from pcmlp.runs.folder import PLAN, RunFolder, read_summary
-from pcmlp.runs.summary import device, versions
+from pcmlp.runs.durable import Damaged, check_folder, check_type, from_record, read_json
+from pcmlp.runs.folder import PLAN
+from pcmlp.runs.manifest import Manifest, hash_config
+from pcmlp.runs.metrics import rows_through
+from pcmlp.runs.summary import device, read_summary, versions
 from pcmlp.settings import flatten
 from pcmlp.types import MDP, Algorithm, Learner
 from pcmlp.usercode import check_code
 
 ENDED = ("finished", "certified")  # the statuses of a run that has nothing more to do
-_FORMAT = 4
+_FORMAT = 5
 _KEPT = 2
 _SUFFIX = ".safetensors"
 
 
 @dataclass(frozen=True)
-class Facts:
-    """The facts that are saved with a checkpoint."""
+class Facts(Manifest):
+    """The facts that are saved with a checkpoint; `episodes/log` is what its replay is restored from."""
 
     iteration: int
     task: str
     algo: str
     seeds: list[int]
-    config_sha256: str  # hash of all settings except `steps`, which may grow
     score: float | None  # the mean over seeds of the evaluation's return
     wall_s: float  # seconds so far
     compile_s: float
     save_s: float  # seconds of saving, for all checkpoints before this one
     evaluated_episodes: int
-    log_bytes: int  # size of `episodes/log`, from which the replay is restored
-    log_sha256: str
     device: str
     versions: dict[str, str]
     format: int = _FORMAT
@@ -64,9 +63,7 @@ class Checkpoint(NamedTuple):
 
 def fingerprint(config: RunConfig) -> str:
     """Return a hash of a configuration without its number of steps."""
-    record = json.loads(to_json(config))
-    del record["steps"]
-    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+    return hash_config(json.loads(to_json(config)))
 
 
 def save(folder: Path, learner: Learner, facts: Facts) -> None:
@@ -128,20 +125,18 @@ def load(folder: Path, iteration: int, like: Any) -> Checkpoint:
 def _open(folder: Path, iteration: int, reader: Callable[[Path], tuple[dict, dict]]) -> tuple[Facts, dict]:
     """Return the checked facts of a checkpoint, and the arrays that the reader reads."""
     file = path_of(folder, iteration)
-    check_own(file, folder)
     try:
         record, arrays = reader(file)
         if (found := record.get("format")) != _FORMAT:
             raise ConfigError(f"{file}: has format {found}, this pcmlp reads {_FORMAT}; use the version that wrote it")
-        facts = Facts(**record)
+        facts = from_record(Facts, record)
         if facts.iteration != iteration:
             raise Damaged("renamed or edited")
         return facts, arrays
     except ConfigError:
         raise
-    except (Damaged, OSError, TypeError) as error:
-        unreadable = isinstance(error, OSError) and f"cannot be read ({error.strerror or error})"
-        what = unreadable or (str(error) if isinstance(error, Damaged) else "edited")
+    except (Damaged, OSError) as error:
+        what = f"cannot be read ({error.strerror or error})" if isinstance(error, OSError) else str(error)
         earlier = [n for n in iterations(folder) if n < iteration]
         remedy = f"to continue from iteration {earlier[-1]}" if earlier else "to start over"
         raise ConfigError(f"{file}: {what}; remove it {remedy}") from error
@@ -149,16 +144,16 @@ def _open(folder: Path, iteration: int, reader: Callable[[Path], tuple[dict, dic
 
 def check_same(config: RunConfig, run: Path, trust_code: bool = True) -> None:
     """Raise unless the folder has the same configuration; only the number of steps may be larger."""
+    check_folder(run)
     if (run / PLAN).exists():
         raise ConfigError(f"{run}: holds a plan, which cannot be resumed; give another out folder")
     try:
         old = read_json(run / "config.json")
-        steps = old["steps"]
-        check_code(flatten(old), old.get("code", {}), trust_code, str(run))
-    except ConfigError:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:  # not JSON, or another kind of JSON
+        steps = check_type(old.get("steps"), int, "steps")
+        hashes = check_type(old.get("code", {}), dict[str, str], "code")
+    except (Damaged, OSError) as error:
         raise ConfigError(f"{run}/config.json: not the configuration of a run; give another out folder") from error
+    check_code(flatten(old), hashes, trust_code, str(run))
     changed = differences(old, json.loads(to_json(config)))
     grown = list(changed) == ["steps"] and steps < config.steps
     if not changed or grown:
@@ -188,6 +183,14 @@ def is_finished(run: Path, config: RunConfig) -> bool:
     return summary["status"] == "finished" and summary["iterations"] == config.num_iterations
 
 
+def newest_manifest(run: Path) -> Manifest | None:
+    """Return the manifest of `summary.json`, else that of the newest checkpoint, if there is one."""
+    if (run / "summary.json").exists():
+        return from_record(Manifest, read_summary(run).get("manifest") or {})
+    found = iterations(run / "checkpoint")
+    return read(run / "checkpoint", found[-1]) if found else None
+
+
 def latest_checkpoint(config: RunConfig, algorithm: Algorithm, mdp: MDP, run: Path) -> Checkpoint | None:
     """Load the newest checkpoint, with its replay; None if there is none and the run starts from the beginning."""
     folder = run / "checkpoint"
@@ -213,22 +216,15 @@ def latest_checkpoint(config: RunConfig, algorithm: Algorithm, mdp: MDP, run: Pa
         raise
     except ValueError as error:
         raise ConfigError(_misfit(config, run, str(error))) from error
-    for file in ("metrics.csv", "episodes/log"):
-        check_own(run / file, run)
-    if len(RunFolder(run).rows_through(n)) != (n + 1) * len(config.seeds):
-        raise ConfigError(f"{run}/metrics.csv: ends before iteration {n} of the checkpoint; give another out folder")
-    _check_log(run, folder, found)
-    walked = (record.rows for record in episodes.read(run / "episodes") if record.iteration <= n)
+    _check_files(run, folder, found)
+    walked = (record.rows for record in episodes.read(run / "episodes", facts.log_bytes))
     return Checkpoint(algorithm.restore_replay(point.learner, mdp, walked), facts)
 
 
-def _check_log(run: Path, folder: Path, found: list[int]) -> None:
-    """Raise unless the log matches the newest checkpoint; the message names the newest one that it does match."""
-    facts = {n: read(folder, n) for n in reversed(found)}
-    newest = next(
-        (n for n, fact in facts.items() if episodes.is_unchanged(run / "episodes", fact.log_bytes, fact.log_sha256)),
-        None,
-    )
+def _check_files(run: Path, folder: Path, found: list[int]) -> None:
+    """Raise unless metrics and log match the newest checkpoint; the message names the newest one that they do match."""
+    damage = {n: _damage(run, n, read(folder, n)) for n in reversed(found)}
+    newest = next((n for n, what in damage.items() if what is None), None)
     if newest == found[-1]:
         return
     if newest is None:
@@ -236,9 +232,18 @@ def _check_log(run: Path, folder: Path, found: list[int]) -> None:
     else:
         later = " ".join(str(path_of(folder, n)) for n in found if n > newest)
         remedy = f"remove {later} to continue from iteration {newest}"
-    raise ConfigError(
-        f"{run}/episodes/log: truncated or edited before iteration {found[-1]} of the checkpoint; {remedy}"
-    )
+    raise ConfigError(f"{run}/{damage[found[-1]]}; {remedy}")
+
+
+def _damage(run: Path, n: int, facts: Facts) -> str | None:
+    """Return what is wrong with the metrics or the log up to iteration n; None if nothing is."""
+    try:
+        facts.check_metrics(rows_through(run, n))
+    except (Damaged, OSError) as error:
+        return f"metrics.csv: truncated or edited before iteration {n} of the checkpoint ({first_line(error)})"
+    if not facts.has_log(run / "episodes"):
+        return f"episodes/log: truncated or edited before iteration {n} of the checkpoint"
+    return None
 
 
 def _misfit(config: RunConfig, run: Path, error: str) -> str:

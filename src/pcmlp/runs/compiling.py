@@ -16,13 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import jax.monitoring
-
 import pcmlp
 from pcmlp.runs.cache import cache_folder, cache_in_use, why_not_cached
 from pcmlp.runs.callbacks import show_time
 from pcmlp.runs.config import RunConfig, to_json
-from pcmlp.runs.summary import COMPILE_EVENTS, device, versions
+from pcmlp.runs.summary import CompileClock, device, versions
 
 _FILE = "compile-times.json"
 _MOST = 200  # measurements that are kept for each machine
@@ -30,7 +28,6 @@ _ROUGH_S = 15.0  # compiling on a core whose `_count_s` is _COUNT_S; used until 
 _COUNT_S = 0.0022
 _SLOW_S = 10.0  # an iteration that takes longer is announced
 _TRACING = 1.2  # seconds of tracing and compiling for each second that JAX reports
-_SAVED = "/jax/compilation_cache/compile_time_saved_sec"
 
 _compiled: set[str] = set()  # what this process has compiled
 
@@ -42,7 +39,7 @@ class Compiling(contextlib.AbstractContextManager):
         """Identify the programs by the configuration and by anything else that they depend on."""
         self._kind = f"{config.algo} {config.task_name}"
         self._key = _fingerprint(config, others)
-        self._measured = self._saved = 0.0
+        self._clock = CompileClock()
         self._began = time.perf_counter()
         self._first: float | None = None  # when the first iteration was over
         self._is_known = False  # whether the time of an iteration is known
@@ -62,14 +59,8 @@ class Compiling(contextlib.AbstractContextManager):
         kept = ", cached for the next run" if cache_in_use() else f"; {why}" if why else ""
         return f"compiling (about {show_time(known.get('cold_s') or _guess(times))} here{kept}){then}"
 
-    def _hear(self, event: str, duration_secs: float, **_: str | int) -> None:
-        if event in COMPILE_EVENTS:
-            self._measured += duration_secs
-        elif event == _SAVED:
-            self._saved += duration_secs
-
     def __enter__(self) -> "Compiling":
-        jax.monitoring.register_event_duration_secs_listener(self._hear)
+        self._clock.__enter__()
         self._began = time.perf_counter()
         return self
 
@@ -81,7 +72,7 @@ class Compiling(contextlib.AbstractContextManager):
         if self._first is None:
             _compiled.add(self._key)
             self._first = now
-            self._keep(min(now - self._began, _TRACING * self._measured))
+            self._keep(min(now - self._began, _TRACING * self._clock.seconds))
         elif not self._is_known:  # the second iteration compiles nothing, so the rest of the first was the wait
             self._is_known = True
             each = now - self._first
@@ -89,8 +80,8 @@ class Compiling(contextlib.AbstractContextManager):
 
     def _keep(self, seconds: float, iteration_s: float | None = None) -> None:
         """Store the seconds of compiling."""
-        is_warm = self._saved > self._measured
-        entry = {"kind": self._kind, "cold_s": round(seconds + max(self._saved, 0.0), 1)}
+        is_warm = self._clock.saved > self._clock.seconds
+        entry = {"kind": self._kind, "cold_s": round(seconds + max(self._clock.saved, 0.0), 1)}
         entry |= {"warm_s": round(seconds, 1)} if is_warm else {}
         entry |= {} if iteration_s is None else {"iteration_s": round(iteration_s, 1)}
         _keep_time(self._key, entry)
@@ -98,7 +89,7 @@ class Compiling(contextlib.AbstractContextManager):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        jax.monitoring.unregister_event_duration_listener(self._hear)
+        self._clock.__exit__()
 
 
 def _guess(times: dict[str, dict[str, Any]]) -> float:

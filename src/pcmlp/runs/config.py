@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -23,6 +22,7 @@ from pcmlp.algorithms.framework import PCMLP
 from pcmlp.algorithms.method import Method
 from pcmlp.errors import ConfigError
 from pcmlp.parts import NAMES, find_known, find_method, methods_for
+from pcmlp.runs.durable import Damaged, check_type, parse_json
 from pcmlp.runs.keys import FLAGS, check_choices, check_known, check_used, parse_seeds, split_settings, unused_reason
 from pcmlp.settings import Part, flatten, overlay, parse_int, show, tiny_settings, to_record, walk
 from pcmlp.tasks import TASKS
@@ -272,27 +272,26 @@ def drop_unused(record: dict[str, Any], config: RunConfig, path: str = "") -> di
 
 def from_json(text: str, *, trust_code: bool = False, where: str = "this run") -> RunConfig:
     """Return the configuration that `to_json` wrote. Code that it names is imported only if it is trusted."""
-    try:
-        record = json.loads(text)
-        task, algo, seeds, steps = record["task"].pop("name"), record.pop("algo"), record["seeds"], record["steps"]
-        hashes, flat = record.pop("code", {}), settings_of_record(record)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"config.json: not the configuration of a run ({error!r}); start the run again") from error
+    record = parse_record(text)
+    task, algo = record["task"].pop("name"), record.pop("algo")
+    hashes, flat = record.pop("code", {}), settings_of_record(record)
     check_code({"task": task, "algo": algo, **flat}, hashes, trust_code, where)
-    return resolve(task, algo, seeds, steps, [f"{key}={text}" for key, text in flat.items()])
+    return resolve(task, algo, record["seeds"], record["steps"], [f"{key}={text}" for key, text in flat.items()])
+
+
+def parse_record(text: str) -> dict[str, Any]:
+    """Return the JSON of a configuration, in which the types of the values outside of settings are checked."""
+    try:
+        record = parse_json(text)
+        for name, kind in (("task", dict), ("algo", str), ("seeds", list[int]), ("steps", int)):
+            check_type(record.get(name), kind, name)
+        check_type(record["task"].get("name"), str, "task.name")
+        check_type(record.get("code", {}), dict[str, str], "code")
+        return record
+    except Damaged as error:
+        raise ConfigError(f"config.json: not the configuration of a run ({error}); start the run again") from error
 
 
 def settings_of_record(record: Mapping[str, Any]) -> dict[str, str]:
     """Return the settings of a configuration's JSON by dotted key, as `--set` takes them."""
     return {key: show(value) for key, value in flatten(record).items() if key not in FLAGS}
-
-
-def load_config(run: Path, *, trust_code: bool = False) -> RunConfig:
-    """Return the configuration of a run folder."""
-    try:
-        text = (run / "config.json").read_text()
-    except OSError as error:
-        why = f"{error.strerror}: {error.filename}"
-        remedy = "give one that train made, such as runs/TASK-ALGO"
-        raise ConfigError(f"{run}: not a run folder ({why}); {remedy}") from error
-    return from_json(text, trust_code=trust_code, where=str(run))

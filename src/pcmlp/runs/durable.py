@@ -1,38 +1,148 @@
-"""Files of a run: written completely or not at all, even if the machine stops; text, JSON, and pytrees of arrays.
+"""Files of a run: read with care, and written completely or not at all.
+
+A run folder may come from anywhere. So a file is read only if it is a regular file of a plausible size, and never
+through a link, which could lead anywhere. JSON is read strictly: no key twice, no NaN, no nesting without end.
+Everything that is wrong with a file raises `Damaged`.
 
 A file is written under another name, synced to disk and renamed, and then its folder is synced: otherwise the rename
-may not be on disk yet. A pytree is one safetensors file with its arrays by their path in the tree, some facts, and a
-hash of both. The structure around the arrays is rebuilt from the configuration and handed in as `like`, so that loading
-never executes anything from a file.
+may not be on disk yet. A sealed file contains the hash of its own contents.
 """
 
 import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import shutil
+import stat
+import typing
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeVar, cast
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
-import jax.random as jr
-import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load, save
+import typeguard
 
 from pcmlp.errors import ConfigError, RunStopped
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_LARGEST = 2**26  # bytes of a file with text
+_DEEPEST = 20  # levels of nested JSON
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows has neither
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # opening a pipe would wait for its other end
+_SEAL = "sha256"
+FOLDERS = ("episodes", "policy", "checkpoint")  # of a run
+
+Kind = TypeVar("Kind")
+
+
+class Damaged(ValueError):
+    """A file that is truncated, edited, a link, or of another kind; the message says which."""
+
+
+def open_regular(path: Path, mode: str = "rb", flags: int = os.O_RDONLY, buffering: int = -1) -> BinaryIO:
+    """Open a regular file; raise `Damaged` for a link, a folder, a pipe or a device."""
+    try:
+        handle = os.open(path, flags | _NO_LINK | _NO_WAIT, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            kind = "a link" if error.errno == errno.ELOOP else "not a file"
+            raise Damaged(f"{kind}; put the file itself there") from error
+        raise
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise Damaged("not a file; put the file itself there")
+    return cast(BinaryIO, os.fdopen(handle, mode, buffering))
+
+
+def read_bytes(path: Path, most: int | None = None) -> bytes:
+    """Return the contents of a regular file of at most `most` bytes."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if most is not None and size > most:
+            raise Damaged(f"has {show_size(size)}, at most {show_size(most)} are expected")
+        return file.read()
+
+
+def read_text(path: Path) -> str:
+    """Return the contents of a text file."""
+    try:
+        return read_bytes(path, _LARGEST).decode()
+    except UnicodeDecodeError as error:
+        raise Damaged("not text in UTF-8") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object."""
+    return parse_json(read_text(path))
+
+
+def parse_json(text: str) -> dict[str, Any]:
+    """Return the JSON object that a text holds."""
+    try:
+        record = json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_finite, parse_float=_finite, parse_int=_whole
+        )
+    except RecursionError as error:
+        raise Damaged("nested too deeply") from error
+    except json.JSONDecodeError as error:
+        raise Damaged(f"not JSON ({error})") from error
+    if not isinstance(record, dict):
+        raise Damaged("not a JSON object")
+    _check_depth(record, _DEEPEST)
+    return record
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        raise Damaged("a key stands there twice")
+    return record
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise Damaged(f"{text} is not a finite number")
+    return number
+
+
+def _whole(text: str) -> int:
+    if len(text) > len(str(-(2**63))) or not -(2**63) <= int(text) < 2**63:
+        raise Damaged(f"{text[:30]} is too large a number")
+    return int(text)
+
+
+def _check_depth(value: Any, left: int) -> None:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if inner and not left:
+        raise Damaged("nested too deeply")
+    for each in inner:
+        _check_depth(each, left - 1)
+
+
+def check_type(value: Any, kind: type[Kind] | Any, what: str) -> Kind:
+    """Return a value from a file, of a type such as `list[int]` or a TypedDict; raise `Damaged` if it is of another."""
+    strategy = typeguard.CollectionCheckStrategy.ALL_ITEMS
+    try:
+        return typeguard.check_type(value, kind, collection_check_strategy=strategy)
+    except typeguard.TypeCheckError as error:
+        raise Damaged(f"{what}: {error}") from error
+
+
+def from_record(kind: type[Kind], record: dict[str, Any]) -> Kind:
+    """Return the dataclass that a record describes; raise `Damaged` if an entry is missing, unknown or of a wrong
+    type."""
+    hints = typing.get_type_hints(kind)
+    if record.keys() != hints.keys():
+        raise Damaged("edited")
+    return kind(**{name: check_type(value, hints[name], name) for name, value in record.items()})
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Write all of the data or nothing."""
+    """Write all of the data or nothing, and never through a link: a link at `path` is replaced by the file."""
     fresh = path.with_name(path.name + ".new")
-    with fresh.open("wb") as file:
+    fresh.unlink(missing_ok=True)
+    with open_regular(fresh, "wb", os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -46,16 +156,35 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
-    """Write a record as JSON, all or nothing."""
-    write_text(path, json.dumps(record, indent=2) + "\n")
+    """Write a record as JSON, all or nothing; null stands for a number that is not finite."""
+    write_text(path, json.dumps(_without_nan(record), indent=2, allow_nan=False) + "\n")
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; raise a `ValueError` if the file does not hold one."""
-    record = json.loads(path.read_text())
-    if not isinstance(record, dict):
-        raise ValueError(f"{path.name} holds no JSON object")
+def write_sealed(path: Path, record: dict[str, Any]) -> None:
+    """Write a record as JSON with the hash of its contents."""
+    record = _without_nan(record)
+    write_json(path, {**record, _SEAL: hash_record(record)})
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Read a record that `write_sealed` wrote; raise `Damaged` if it has changed."""
+    record = read_json(path)
+    if record.pop(_SEAL, None) != hash_record(record):
+        raise Damaged("edited")
     return record
+
+
+def hash_record(record: dict[str, Any]) -> str:
+    """Return the hash of a record of JSON values."""
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def sync_folder(folder: Path) -> None:
@@ -65,6 +194,20 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def check_folder(run: Path) -> None:
+    """Raise unless a run folder and the folders in it contain nothing but files and folders: a link could lead
+    anywhere, and a pipe could block."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        for entry in os.scandir(run):
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if entry.name in FOLDERS and not is_folder:
+                raise ConfigError(f"{entry.path}: not a folder; put the folder itself there, or remove it")
+            for each in (entry, *(os.scandir(entry) if is_folder else ())):
+                if not (each.is_file(follow_symlinks=False) or each.is_dir(follow_symlinks=False)):
+                    kind = "a link, which may lead anywhere" if each.is_symlink() else "not a file"
+                    raise ConfigError(f"{each.path}: {kind}; put the file itself there, or remove it")
 
 
 @contextlib.contextmanager
@@ -78,98 +221,14 @@ def room_for(what: str, folder: Path, needed: int) -> Iterator[None]:
         free = shutil.disk_usage(folder).free
         limit = " (or the file would exceed the size limit)" if error.errno == errno.EFBIG else ""
         raise RunStopped(
-            f"{folder}: no space for {what}{limit}: {needed / 1e6:.1f} MB needed, {free / 1e6:.1f} MB free; "
+            f"{folder}: no space for {what}{limit}: {show_size(needed)} needed, {show_size(free)} free; "
             "nothing that was saved is lost: free some space and continue with resume=True"
         ) from error
 
 
-def check_own(file: Path, inside: Path) -> None:
-    """Raise unless a file is really inside the folder `inside`: a link could lead anywhere."""
-    if file.resolve() != inside.resolve() / file.relative_to(inside):
-        raise ConfigError(f"{file}: is a link, or behind one, to a place outside {inside}; put the file itself there")
-
-
-class Damaged(ValueError):
-    """A file that is truncated, edited or of another kind; the message says which."""
-
-
-def save_tree(path: Path, tree: Any, facts: dict[str, Any], what: str = "") -> int:
-    """Write the arrays of a tree and facts about them, all or nothing; return the number of bytes. `what` names the
-    tree in the error about a full disk."""
-    arrays, text = named_arrays(tree), json.dumps(facts, sort_keys=True)
-    data = save(arrays, {"facts": text, "sha256": _digest(arrays, text)})
-    with room_for(what, path.parent, len(data)) if what else contextlib.nullcontext():
-        write_durably(path, data)
-    return len(data)
-
-
-def read_facts(path: Path) -> dict[str, Any]:
-    """Read the facts of a file, without checking its arrays."""
-    return _read(path, whole=False)[0]
-
-
-def load_facts_and_arrays(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Read a whole file and check its hash."""
-    return _read(path, whole=True)
-
-
-def _read(path: Path, *, whole: bool) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    path.open("rb").close()  # this error gives the reason, that of `safe_open` does not
-    try:
-        with safe_open(path, "numpy") as file:
-            metadata = file.metadata() or {}
-        facts, arrays = json.loads(metadata["facts"]), load(path.read_bytes()) if whole else {}
-        if whole and metadata["sha256"] != _digest(arrays, metadata["facts"]):
-            raise Damaged("truncated or edited")
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise Damaged("truncated or edited") from error
-    if not isinstance(facts, dict):
-        raise Damaged("edited")
-    return facts, arrays
-
-
-def restore_tree(arrays: dict[str, np.ndarray], like: Any) -> Any:
-    """Return `like`, the result of `eqx.filter_eval_shape`, with the stored arrays in it; raise a ValueError that names
-    an array that does not fit."""
-    shapes, rest = eqx.partition(like, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
-    wanted = {_name(path): _stored(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(shapes)}
-    for name in sorted(wanted.keys() | arrays.keys()):
-        shape, found = wanted.get(name), arrays.get(name)
-        if shape is None or found is None or (shape.shape, shape.dtype) != (found.shape, found.dtype):
-            raise ValueError(f"{name} is {_show(found)}, not {_show(shape)}")
-    filled = jax.tree_util.tree_map_with_path(lambda path, leaf: _restore(arrays[_name(path)], leaf), shapes)
-    return eqx.combine(filled, rest)
-
-
-def named_arrays(tree: Any) -> dict[str, np.ndarray]:
-    """Return the arrays of a tree by their path in it."""
-    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array))
-    return {_name(path): np.asarray(jr.key_data(x) if _is_key(x) else x, order="C") for path, x in leaves}
-
-
-def _digest(arrays: dict[str, np.ndarray], text: str) -> str:
-    digest = hashlib.sha256(text.encode())
-    for name, array in sorted(arrays.items()):
-        digest.update(f"{name} {array.dtype} {array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
-
-
-def _name(path: tuple) -> str:
-    return jax.tree_util.keystr(path).lstrip(".")
-
-
-def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _stored(leaf: jax.ShapeDtypeStruct) -> Any:
-    return jax.eval_shape(jr.key_data, leaf) if _is_key(leaf) else leaf
-
-
-def _restore(array: np.ndarray, leaf: jax.ShapeDtypeStruct) -> jax.Array:
-    return jr.wrap_key_data(jnp.asarray(array)) if _is_key(leaf) else jnp.asarray(array)
-
-
-def _show(leaf: Any) -> str:
-    return "absent" if leaf is None else f"{leaf.dtype}{list(leaf.shape)}"
+def show_size(size: float) -> str:
+    """Return a number of bytes as text, such as 1.5 MB."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= scale:
+            return f"{size / scale:.1f} {unit}"
+    return f"{size:.0f} bytes"

@@ -3,31 +3,37 @@
     record = b"PCEP" | payload length, 8 bytes | CRC-32 of the payload, 4 bytes | payload      (little-endian)
     payload = a safetensors file: the arrays of `Transitions`, [seeds, rows, ...], the iteration and seeds as metadata
 
-A run may be cut off in the middle of a record, so reading stops at the first incomplete record, and writing
-starts over from there. A checkpoint stores the size and hash of the log that its replay is rebuilt from.
+A run may be cut off in the middle of a record, so reading stops at the first record that cannot be read, and writing
+starts over from there. A manifest has the size and hash of the log, which tell damage from a torn end.
 """
 
 import hashlib
-import json
 import os
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import BinaryIO
+from typing import NamedTuple
 
 import jax
 import numpy as np
-from safetensors.numpy import load, save
 
 from pcmlp.replay import Transitions
-from pcmlp.runs.durable import room_for
+from pcmlp.runs.arrays import pack, read_header, unpack
+from pcmlp.runs.durable import Damaged, from_record, open_regular, room_for
 
 _MAGIC = b"PCEP"
 _PART = 2**24  # number of bytes that are read at a time
 _HEADER = struct.Struct("<4sQI")
 _FIELDS = tuple(field.name for field in fields(Transitions))
+
+
+class Header(NamedTuple):
+    """The metadata of a record."""
+
+    iteration: int
+    seeds: list[int]
 
 
 @dataclass(frozen=True)
@@ -46,29 +52,26 @@ class EpisodeLog:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         path = log_path(folder)
-        self._file = path.open("ab", buffering=0)  # no buffer: `close` must not repeat a failed write
-        with path.open("rb") as written:
-            self.size = sum(_HEADER.size + len(payload) for payload in _payloads(written))  # bytes so far
+        # No buffer: `close` must not repeat a failed write.
+        self._file = open_regular(path, "ab", os.O_WRONLY | os.O_APPEND | os.O_CREAT, buffering=0)
+        self.size, _ = measure(folder)  # bytes so far
         self._hash = _hash_of(path, self.size)
         self._file.truncate(self.size)
-
-    @property
-    def sha256(self) -> str:
-        """The hash of the log so far."""
-        return self._hash.hexdigest()
+        self.seal = self.size, self._hash.hexdigest()  # in one assignment: another thread may read it
 
     def append(self, iteration: int, seeds: Sequence[int], rows: Transitions) -> None:
         """Append a record; `rows` have a leading axis of seeds."""
         arrays = {name: np.asarray(x, order="C") for name, x in zip(_FIELDS, jax.tree.leaves(rows), strict=True)}
-        payload = save(arrays, {"iteration": str(iteration), "seeds": " ".join(map(str, seeds))})
+        payload = pack(arrays, Header(iteration, list(seeds))._asdict())
         with room_for(f"the episodes of iteration {iteration}", self._folder, len(payload)):
             record = _HEADER.pack(_MAGIC, len(payload), zlib.crc32(payload)) + payload
             left = memoryview(record)
             while left:  # a nearly full disk may write only a part
                 left = left[self._file.write(left) :]
             os.fsync(self._file.fileno())
-        self.size += len(record)
         self._hash.update(record)
+        self.size += len(record)
+        self.seal = self.size, self._hash.hexdigest()
 
     def __enter__(self) -> "EpisodeLog":
         return self
@@ -80,7 +83,10 @@ class EpisodeLog:
 def is_unchanged(folder: Path, size: int, sha256: str) -> bool:
     """Return whether the log still begins with `size` bytes of this hash."""
     path = log_path(folder)
-    return path.exists() and path.stat().st_size >= size and _hash_of(path, size).hexdigest() == sha256
+    try:
+        return path.stat().st_size >= size and _hash_of(path, size).hexdigest() == sha256
+    except (FileNotFoundError, Damaged):
+        return False
 
 
 def log_path(folder: Path) -> Path:
@@ -88,56 +94,70 @@ def log_path(folder: Path) -> Path:
     return folder / "log"
 
 
-def read(folder: Path) -> Iterator[Record]:
-    """Yield the complete records of a log, in the order they were written."""
-    path = log_path(folder)
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        for payload in _payloads(file):
-            metadata = _metadata(payload)
-            seeds = tuple(int(seed) for seed in metadata["seeds"].split())
-            arrays = load(payload)
-            yield Record(int(metadata["iteration"]), seeds, Transitions.of_arrays(*(arrays[x] for x in _FIELDS)))
-
-
-def cut(folder: Path, iteration: int) -> None:
-    """Drop the records after an iteration."""
-    path = log_path(folder)
-    if not path.exists():
-        return
-    with path.open("r+b") as file:
-        kept = 0
-        for payload in _payloads(file):
-            if int(_metadata(payload)["iteration"]) > iteration:
-                break
-            kept += _HEADER.size + len(payload)
-        file.truncate(kept)
-
-
-def _payloads(file: BinaryIO) -> Iterator[bytes]:
-    size = file.seek(0, 2)
-    file.seek(0)
-    while len(header := file.read(_HEADER.size)) == _HEADER.size:
-        magic, length, checksum = _HEADER.unpack(header)
-        if magic != _MAGIC or length > size - file.tell():
+def read(folder: Path, most: int | None = None) -> Iterator[Record]:
+    """Yield the records in the first `most` bytes of a log, or in all of it, in the order they were written, up to the
+    first one that cannot be read."""
+    size = 0
+    for payload in _payloads(folder):
+        size += _HEADER.size + len(payload)
+        if most is not None and size > most:
             return
-        payload = file.read(length)
-        if zlib.crc32(payload) != checksum:
+        try:
+            header, arrays = unpack(payload)
+            yield _check(from_record(Header, header), arrays)
+        except Damaged:
             return
-        yield payload
+
+
+def measure(folder: Path) -> tuple[int, int | None]:
+    """Return how many bytes of a log can be read, and the iteration of the last record in them."""
+    size, last = 0, None
+    for payload in _payloads(folder):
+        try:
+            last = from_record(Header, read_header(payload)).iteration
+        except Damaged:
+            break
+        size += _HEADER.size + len(payload)
+    return size, last
+
+
+def cut(folder: Path, size: int) -> None:
+    """Drop everything after the first `size` bytes of a log."""
+    if log_path(folder).exists():
+        with open_regular(log_path(folder), "r+b", os.O_RDWR) as file:
+            file.truncate(size)
+
+
+def _check(header: Header, arrays: dict[str, np.ndarray]) -> Record:
+    """Return a record whose arrays have a row for each seed and step."""
+    rows = {array.shape[:2] for array in arrays.values()}
+    if arrays.keys() != set(_FIELDS) or len(rows) != 1 or next(iter(rows))[:1] != (len(header.seeds),):
+        raise Damaged("edited")
+    return Record(header.iteration, tuple(header.seeds), Transitions.of_arrays(*(arrays[name] for name in _FIELDS)))
+
+
+def _payloads(folder: Path) -> Iterator[bytes]:
+    """Yield the payloads of a log up to the first one that is incomplete; none if there is no log."""
+    try:
+        file = open_regular(log_path(folder))
+    except (FileNotFoundError, NotADirectoryError, Damaged):
+        return
+    with file:
+        size = os.fstat(file.fileno()).st_size
+        while len(header := file.read(_HEADER.size)) == _HEADER.size:
+            magic, length, checksum = _HEADER.unpack(header)
+            if magic != _MAGIC or length > size - file.tell():
+                return
+            payload = file.read(length)
+            if zlib.crc32(payload) != checksum:
+                return
+            yield payload
 
 
 def _hash_of(path: Path, size: int) -> "hashlib._Hash":
     hashed = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while size > 0 and (part := file.read(min(size, _PART))):
             hashed.update(part)
             size -= len(part)
     return hashed
-
-
-def _metadata(payload: bytes) -> dict[str, str]:
-    """Return the metadata from the JSON header of a safetensors file; its own reader does not return them."""
-    (length,) = struct.unpack_from("<Q", payload)
-    return json.loads(payload[8 : 8 + length])["__metadata__"]

@@ -24,9 +24,10 @@ from pcmlp.errors import ConfigError
 from pcmlp.maps import Map
 from pcmlp.programs import program
 from pcmlp.replay import Transitions
+from pcmlp.runs.arrays import named_arrays
 from pcmlp.runs.config import MOST_EPISODES, RunConfig, seed_keys
-from pcmlp.runs.durable import named_arrays, write_json
-from pcmlp.runs.folder import read_metrics
+from pcmlp.runs.durable import write_json
+from pcmlp.runs.metrics import read_metrics
 from pcmlp.runs.policy import Functions, SavedRun, with_objective
 from pcmlp.runs.summary import device, versions
 from pcmlp.trees import take

@@ -9,18 +9,21 @@ if no more steps were collected.
 import importlib.util
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from pcmlp.errors import ConfigError
-from pcmlp.runs.config import RunConfig, build_problem, load_config
-from pcmlp.runs.durable import check_own
+from pcmlp.errors import ConfigError, first_line
+from pcmlp.runs.checkpoint import newest_manifest
+from pcmlp.runs.config import build_problem
+from pcmlp.runs.config_file import load_task
+from pcmlp.runs.durable import Damaged
 from pcmlp.runs.episodes import Record, log_path, read
-from pcmlp.runs.folder import RunFolder, read_summary
+from pcmlp.runs.metrics import read_rows
+from pcmlp.runs.summary import read_summary
 from pcmlp.spaces import Box, Space
 from pcmlp.types import MDP
 
@@ -41,26 +44,39 @@ class Episode(NamedTuple):
     truncations: np.ndarray
 
 
-def export(run: Path, name: str, *, trust_code: bool = False) -> Any:
-    """Write the dataset and return it; bad input writes nothing."""
+def export(run: Path, name: str, *, trust_code: bool = False, say: Callable[[str], object] = lambda line: None) -> Any:
+    """Write the dataset and return it; bad input writes nothing. `say` is called with a line about a damaged log, of
+    which only the beginning is exported."""
     check_name(name)
-    config = load_config(run, trust_code=trust_code)
-    mdp, folder = build_problem(config.task).world.mdp, RunFolder(run).episodes
+    task, record = load_task(run, trust_code=trust_code)
+    mdp, folder = build_problem(task).world.mdp, run / "episodes"
     log = log_path(folder)
-    check_own(log, run)
+    if damage := find_damage(run, record):
+        say(damage)
     episodes = [episode for record in read(folder) for episode in episodes_of(record, mdp.actions)]
     if not episodes:
         raise ConfigError(f"{log}: it has no whole episode; train the run first, with resume=True if it was cut off")
     wanted = (mdp.states.size,) if isinstance(mdp.states, Box) else ()
     if any(episode.observations.shape[1:] != wanted for episode in episodes):
         raise ConfigError(f"{log}: not the episodes of the configuration beside it; train the run again")
-    facts = {"task": config.task_name, "seeds": list(config.seeds), "horizon": config.task.horizon}
-    try:
+    about = {"task": record["task"]["name"], "algo": record["algo"], "seeds": record["seeds"], "horizon": task.horizon}
+    if (run / "summary.json").exists():
         summary = read_summary(run)
-        facts |= {"command": summary["command"], "versions": summary["versions"]}
-    except (OSError, ValueError, KeyError, TypeError):  # the run has not ended yet
-        pass
-    return write(name, episodes, config, mdp, facts)
+        about |= {"command": summary.get("command", ""), "versions": summary.get("versions", {})}
+    return write(name, episodes, mdp, about)
+
+
+def find_damage(run: Path, record: Mapping[str, Any]) -> str | None:
+    """Return a line about a damaged log; raise if configuration or metrics were edited."""
+    try:
+        manifest = newest_manifest(run)
+        if manifest is None:
+            return None
+        manifest.check_config(record)
+        manifest.check_metrics(read_rows(run))
+        return manifest.describe_damage(run / "episodes")
+    except (Damaged, OSError) as error:
+        raise ConfigError(f"{run}: {first_line(error)}; restore the file, or train the run again") from error
 
 
 def check_name(name: str) -> None:
@@ -96,7 +112,7 @@ def episodes_of(record: Record, actions: Space) -> Iterator[Episode]:
             yield Episode(seed, record.iteration, observations, action[rows], reward[rows], terminal[rows], truncations)
 
 
-def write(name: str, episodes: list[Episode], config: RunConfig, mdp: MDP, facts: dict[str, Any]) -> Any:
+def write(name: str, episodes: list[Episode], mdp: MDP, about: dict[str, Any]) -> Any:
     """Write the episodes as a Minari dataset and return it."""
     import minari
     from minari.data_collector import EpisodeBuffer
@@ -115,22 +131,22 @@ def write(name: str, episodes: list[Episode], config: RunConfig, mdp: MDP, facts
         for episode in episodes
     ]
     description = (
-        f"Every real step that the algorithm {config.algo} took to learn {config.task_name}, in order. The seed of an "
+        f"Every real step that the algorithm {about['algo']} took to learn {about['task']}, in order. The seed of an "
         "episode is that of its learner, its iteration the one that collected it. An episode that was "
-        f"truncated before its horizon of {config.task.horizon} steps was cut off there: no more were collected."
+        f"truncated before its horizon of {about['horizon']} steps was cut off there: no more were collected."
     )
     try:
         with warnings.catch_warnings(action="ignore"):  # Minari warns about missing metadata, such as an e-mail address
             dataset = minari.create_dataset_from_buffers(
                 name,
                 buffers,
-                algorithm_name=config.algo,
+                algorithm_name=about["algo"],
                 author="pcmlp",
                 observation_space=enclose(mdp.states, [episode.observations for episode in episodes]),
                 action_space=enclose(mdp.actions, [episode.actions for episode in episodes]),
                 description=description,
             )
-        dataset.storage.update_metadata(facts)
+        dataset.storage.update_metadata(about)
         dataset.storage.update_episode_metadata({"iteration": episode.iteration} for episode in episodes)
     except BaseException as error:
         # Another process was faster, so the folder belongs to it. Minari raises either of two errors.

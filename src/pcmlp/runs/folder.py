@@ -7,20 +7,18 @@ the lock of a machine that died long ago (`once_free`), and it may release a loc
 locks at all. So the holder checks its signature before every write.
 """
 
-import csv
-import io
 import json
-import math
 import os
 import platform
 import time
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 from pcmlp.errors import ConfigError, RunStopped
-from pcmlp.runs.durable import read_json, room_for, write_json, write_text
+from pcmlp.runs.durable import Damaged, open_regular, read_bytes, room_for, write_sealed, write_text
+from pcmlp.runs.metrics import MetricsFile
 
 try:
     import fcntl
@@ -30,22 +28,7 @@ except ImportError:  # Windows has no fcntl, so nothing is locked
 LOCK = "lock"
 PLAN = "plan.json"  # in the folder of a plan
 _RETRY_S = 5.0  # seconds between two attempts to lock a folder
-
-# The documented columns, in this order; columns of an algorithm come after them.
-COLUMNS = (
-    "iteration",
-    "seed",
-    "env_steps",
-    "eval_return_mean",
-    "eval_return_std",
-    "eval_success",
-    "bonus_mean",
-    "info_gain",
-    "model_loss",
-    "wall_s",
-)
-
-Row = dict[str, Any]  # column -> number, or None where it is not defined
+_LOCK_BYTES = 10_000
 
 
 class InUse(ConfigError):
@@ -58,7 +41,10 @@ class Lock:
 
     def __init__(self, run: Path):
         self._run = run
-        self._file = os.fdopen(os.open(run / LOCK, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0)
+        try:
+            self._file = open_regular(run / LOCK, "r+b", os.O_RDWR | os.O_CREAT, buffering=0)
+        except Damaged as error:
+            raise ConfigError(f"{run / LOCK}: {error}, or remove it") from error
         try:
             _take(self._file, run)
             self._signature = _sign(self._file)
@@ -69,10 +55,12 @@ class Lock:
     def check(self) -> None:
         """Raise if another process has taken over the run."""
         try:
-            mine = (self._run / LOCK).read_bytes() == self._signature  # reopened, so that a file server is asked again
-        except OSError:
-            mine = False
-        if not mine:
+            found = read_bytes(self._run / LOCK)  # opened again, so that a file server is asked again
+        except (OSError, Damaged) as error:
+            why = "removed" if isinstance(error, FileNotFoundError) else "replaced"
+            remedy = "this process has stopped; continue with resume=True"
+            raise RunStopped(f"{self._run / LOCK}: {why} while the run was in progress; {remedy}") from error
+        if found != self._signature:
             raise RunStopped(f"{self._run}: another process has taken over this run; this process has stopped")
 
     def __enter__(self) -> "Lock":
@@ -106,7 +94,7 @@ def once_free(run: Path, do: Callable[[], object], seconds: float, dead: Callabl
                 raise
 
 
-def _take(file: IO[bytes], run: Path) -> None:
+def _take(file: BinaryIO, run: Path) -> None:
     try:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -119,7 +107,7 @@ def _take(file: IO[bytes], run: Path) -> None:
         pass
 
 
-def _sign(file: IO[bytes]) -> bytes:
+def _sign(file: BinaryIO) -> bytes:
     """Write a signature over the old one in a single write: the file is never empty, and no cache keeps it."""
     holder = {"process": os.getpid(), "host": platform.node(), "since": time.strftime("%F %T %Z")}
     signature = json.dumps({**holder, "signature": uuid.uuid4().hex}).encode()
@@ -133,8 +121,8 @@ def _sign(file: IO[bytes]) -> bytes:
 def _holder(run: Path) -> dict[str, Any]:
     """Return the record that the holder wrote; empty if it has not written yet."""
     try:
-        holder = json.loads((run / LOCK).read_bytes())
-    except (OSError, ValueError):
+        holder = json.loads(read_bytes(run / LOCK, _LOCK_BYTES))
+    except (OSError, ValueError, RecursionError):
         return {}
     return holder if isinstance(holder, dict) else {}
 
@@ -145,7 +133,7 @@ class RunFolder:
     def __init__(self, path: Path):
         self.path = path
         self.episodes, self.policy, self.checkpoint = path / "episodes", path / "policy", path / "checkpoint"
-        self._columns: list[str] = []
+        self.metrics = MetricsFile(path)
 
     @staticmethod
     def create(path: Path, config: str) -> "tuple[RunFolder, Lock]":
@@ -164,67 +152,10 @@ class RunFolder:
             raise ConfigError(f"out={path}: cannot be written ({error.strerror}); give another folder") from error
         return RunFolder(path), lock
 
-    def cut(self, iteration: int) -> list[Row]:
-        """Drop the rows after an iteration from `metrics.csv`, and return the others."""
-        path = self.path / "metrics.csv"
-        kept = self.rows_through(iteration)
-        if not kept:
-            path.unlink(missing_ok=True)
-            return []
-        self._columns = list(kept[0])
-        lines = [self._columns, *(row.values() for row in kept)]
-        write_text(path, "".join(",".join(line) + "\n" for line in lines))
-        return [{name: _typed(name, text) for name, text in row.items()} for row in kept]
-
-    def rows_through(self, iteration: int) -> list[dict[str, str]]:
-        """Return the whole rows up to an iteration, as text."""
-        path = self.path / "metrics.csv"
-        whole = [row for row in _rows(path) if None not in row.values()] if path.exists() else []
-        return [row for row in whole if int(row["iteration"]) <= iteration]
-
-    def append(self, rows: Sequence[Row]) -> None:
-        """Append rows to `metrics.csv`. Row 0 is written before the columns of the algorithm are known, so columns may
-        be added later."""
-        path = self.path / "metrics.csv"
-        text = io.StringIO()
-        new = [name for row in rows for name in row if name not in COLUMNS and name not in self._columns]
-        if new or not self._columns:
-            kept = _rows(path) if self._columns else []
-            self._columns = [*(self._columns or COLUMNS), *dict.fromkeys(new)]
-            text.write(",".join(self._columns) + "\n")
-            rows = [*kept, *rows]
-        begins = text.tell() > 0
-        writer = csv.DictWriter(text, self._columns, lineterminator="\n")
-        writer.writerows({name: show_number(value) for name, value in row.items()} for row in rows)
-        with room_for("the rows of an iteration", self.path, len(text.getvalue())):
-            if begins:
-                write_text(path, text.getvalue())
-                return
-            with path.open("a", newline="") as file:
-                file.write(text.getvalue())
-                file.flush()
-                os.fsync(file.fileno())
-
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write `summary.json`."""
         with room_for("summary.json", self.path, len(str(summary))):
-            write_json(self.path / "summary.json", summary)
-
-
-def _rows(path: Path) -> list[Row]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def _typed(name: str, text: str) -> int | float | None:
-    if not text:
-        return None
-    return int(text) if name in ("iteration", "seed", "env_steps") else float(text)
-
-
-def as_read(row: Row) -> Row:
-    """Return a row with the digits that `metrics.csv` keeps, as a resumed run reads it."""
-    return {name: _typed(name, show_number(value)) for name, value in row.items()}
+            write_sealed(self.path / "summary.json", summary)
 
 
 def check_free(path: Path) -> None:
@@ -235,42 +166,3 @@ def check_free(path: Path) -> None:
         raise ConfigError(f"out={path}: this folder contains files, which are not overwritten; give {remedy}")
     if path.exists() and not path.is_dir():
         raise ConfigError(f"out={path}: is a file; give another folder")
-
-
-def show_number(value: Any) -> str:
-    """Return a number as text, with seven digits, the precision of float32."""
-    if value is None:
-        return ""
-    return f"{value + 0.0:.7g}" if isinstance(value, float) else str(value)  # + 0.0 turns -0.0 into 0.0
-
-
-def read_metrics(run: Path) -> dict[str, list[float]]:
-    """Read `metrics.csv` by column, NaN where a cell is empty; an incomplete last line is left out."""
-    lines = (run / "metrics.csv").read_text().splitlines(keepends=True)
-    whole = lines[:-1] if lines and not lines[-1].endswith("\n") else lines
-    names, *rows = csv.reader(whole or [""])
-    for i, row in enumerate(rows):
-        if len(row) != len(names):
-            raise ValueError(f"metrics.csv is half-written: row {i + 1} has {len(row)} of {len(names)} columns")
-    return {name: [_number(row[i]) for row in rows] for i, name in enumerate(names)}
-
-
-def _number(text: str) -> float:
-    return float(text) if text else math.nan
-
-
-def read_table(path: Path) -> list[dict[str, str]]:
-    """Read a table of results; all cells are text."""
-    try:
-        text = path.read_text()
-        lines = list(csv.reader(text.splitlines()))
-    except (OSError, ValueError, csv.Error) as error:
-        raise ConfigError(f"{path}: cannot be read ({error}); remove it to make it again") from error
-    if not text.endswith("\n") or any(len(line) != len(lines[0]) for line in lines):
-        raise ConfigError(f"{path}: half-written or edited; remove it to make it again")
-    return [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
-
-
-def read_summary(run: Path) -> dict[str, Any]:
-    """Read `summary.json`."""
-    return read_json(run / "summary.json")

@@ -23,8 +23,9 @@ from pcmlp.errors import ConfigError, RunStopped
 from pcmlp.parts import NAMES
 from pcmlp.runs.callbacks import say
 from pcmlp.runs.checkpoint import latest_checkpoint
-from pcmlp.runs.config import RunConfig, build, load_config, seed_keys, to_json
-from pcmlp.runs.durable import write_json
+from pcmlp.runs.config import RunConfig, build, seed_keys, to_json
+from pcmlp.runs.config_file import load_config
+from pcmlp.runs.durable import write_sealed
 from pcmlp.runs.episodes import read
 from pcmlp.runs.folder import PLAN, RunFolder, check_free
 from pcmlp.runs.policy import Aim, Functions, check_functions, save_policies, with_objective
@@ -47,6 +48,7 @@ class LearnedRun(NamedTuple):
     learner: DeepLearner
     keys: Array
     iteration: int
+    log_bytes: int | None  # of the log, that the model was learned from
 
     @property
     def env_steps(self) -> float:
@@ -80,7 +82,7 @@ def load_learned(run: Path, seeds: Sequence[int] = (), *, trust_code: bool = Fal
     rows = jnp.array([config.seeds.index(seed) for seed in chosen])
     keys, learner = seed_keys(config.seeds)[rows], take(point.learner, rows)
     config = dataclasses.replace(config, seeds=chosen)
-    return LearnedRun(run, config, problem, algorithm, learner, keys, point.facts.iteration)
+    return LearnedRun(run, config, problem, algorithm, learner, keys, point.facts.iteration, point.facts.log_bytes)
 
 
 def _choose_seeds(run: Path, config: RunConfig, seeds: Sequence[int]) -> tuple[int, ...]:
@@ -94,7 +96,7 @@ def _choose_seeds(run: Path, config: RunConfig, seeds: Sequence[int]) -> tuple[i
 def collected(learned: LearnedRun) -> Samples:
     """Return all finite steps of the log, of all seeds together."""
     parts: list[list[np.ndarray]] = [[], [], []]
-    for record in read(learned.path / "episodes"):
+    for record in read(learned.path / "episodes", learned.log_bytes):
         rows = [np.asarray(x) for x in (record.rows.state, record.rows.action, record.rows.next_state)]
         known = [np.isfinite(x).all(axis=-1) for x in rows]
         good = record.rows.valid & np.logical_and.reduce(known)
@@ -150,7 +152,7 @@ def choose_way(learned: LearnedRun, searches: bool, counts: Mapping[str, int]) -
     kind = Search if searches else Ahead
     for name, count in counts.items():
         if name not in {field.name for field in dataclasses.fields(kind)}:
-            owner, remedy = ("a plan ahead", "leave it out") if searches else ("a search", "give --search as well")
+            owner, remedy = ("a plan ahead", "leave it out") if searches else ("a search", "give search=True as well")
             raise ConfigError(f"{name}={count}: belongs to {owner}; {remedy}")
     planner = learned.algorithm.planner
     if searches and planner.searches:
@@ -201,6 +203,6 @@ def plan_run(
     }
     folder, lock = RunFolder.create(out, to_json(learned.config))
     with lock:
-        save_policies(folder.policy, planned.policies, learned.config)
-        write_json(out / PLAN, record)
+        save_policies(folder.policy, planned.policies, learned.config, record["aim"])
+        write_sealed(out / PLAN, record)
     return record

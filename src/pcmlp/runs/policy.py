@@ -5,16 +5,18 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 
 from pcmlp.algorithms.deep import Deep, DeepLearner
 from pcmlp.algorithms.replan import Search, guided_policies
 from pcmlp.errors import ConfigError
+from pcmlp.runs.arrays import load_facts_and_arrays, restore_tree, save_tree
 from pcmlp.runs.checkpoint import fingerprint
-from pcmlp.runs.config import RunConfig, build, load_config, seed_keys
-from pcmlp.runs.durable import Damaged, check_own, load_facts_and_arrays, read_json, restore_tree, save_tree
+from pcmlp.runs.config import RunConfig, build, seed_keys
+from pcmlp.runs.config_file import load_config
+from pcmlp.runs.durable import Damaged, check_type, from_record, hash_record, read_sealed
 from pcmlp.runs.folder import PLAN
 from pcmlp.tasks.checks import Samples, check_reward, check_terminal
 from pcmlp.types import MDP, Algorithm, Learner, Policy, Problem
@@ -43,17 +45,17 @@ class Aim:
 
     def __post_init__(self) -> None:
         if self.success is not None and self.success_return is not None:
-            raise ConfigError(f"--success {self.success}: --success-return is given as well; give one of them")
+            raise ConfigError(f"success={self.success}: success_return is given as well; give one of the two")
 
     @property
-    def flags(self) -> dict[str, str | None]:
-        """The flags of the functions and their places."""
-        return {"--reward": self.reward, "--terminal": self.terminal, "--success": self.success}
+    def functions(self) -> dict[str, str | None]:
+        """The places of the functions by name."""
+        return {"reward": self.reward, "terminal": self.terminal, "success": self.success}
 
     @property
     def places(self) -> dict[str, str]:
-        """The places that are given, by flag."""
-        return {flag: place for flag, place in self.flags.items() if place is not None}
+        """The places that are given, by name."""
+        return {name: place for name, place in self.functions.items() if place is not None}
 
     def with_hash(self) -> "Aim":
         """Return the aim with the current hashes of its files."""
@@ -62,7 +64,7 @@ class Aim:
     def load(self, trust_code: bool, where: Path | str) -> Functions:
         """Import the functions, if their code is trusted and unchanged."""
         check_code(self.places, self.code, trust_code, str(where))
-        return Functions(*(load_function(flag, place) for flag, place in self.flags.items()))
+        return Functions(*(load_function(name, place) for name, place in self.functions.items()))
 
 
 def check_functions(functions: Functions, mdp: MDP, samples: Samples) -> None:
@@ -92,24 +94,22 @@ def read_plan(folder: Path) -> tuple[Aim | None, Search | None]:
     file = folder / PLAN
     if not file.exists():
         return None, None
-    check_own(file, folder)
     try:
-        record = read_json(file)
-        aim, search = Aim(**record["aim"]), record.get("search")
-        if not all(isinstance(place, str) for place in aim.places.values()):
-            raise ValueError("a place is not a string")
-        return aim, None if search is None else Search(**search)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{file}: truncated, edited or of an older pcmlp; plan it again") from error
+        record = read_sealed(file)
+        aim, search = (check_type(record.get(name), dict | None, name) for name in ("aim", "search"))
+        return from_record(Aim, aim or {}), None if search is None else from_record(Search, search)
+    except (Damaged, OSError) as error:
+        raise ConfigError(f"{file}: truncated, edited or of an older pcmlp ({error}); plan it again") from error
 
 
-def save_policies(folder: Path, policies: Policy, config: RunConfig) -> None:
-    """Write the policies of all seeds."""
+def save_policies(folder: Path, policies: Policy, config: RunConfig, aim: dict[str, Any] | None = None) -> None:
+    """Write the policies of all seeds; those of a plan belong to its `aim`."""
     folder.mkdir(exist_ok=True)
     facts = {
         "policy": type(policies).__name__,
         "seeds": list(config.seeds),
         "config_sha256": fingerprint(config),
+        "aim_sha256": None if aim is None else hash_record(aim),
     }
     save_tree(folder / _FILE, policies, facts, "the policies")
 
@@ -129,7 +129,6 @@ def load_run(run: Path, *, trust_code: bool = False) -> SavedRun:
     """Load the deployed policies of a run or a plan, and its task. User code is imported only if it is trusted."""
     config, (aim, search) = load_config(run, trust_code=trust_code), read_plan(run)
     file = run / "policy" / _FILE
-    check_own(file, run)
     try:
         facts, arrays = load_facts_and_arrays(file)
     except OSError as error:
@@ -140,6 +139,8 @@ def load_run(run: Path, *, trust_code: bool = False) -> SavedRun:
         raise ConfigError(f"{file}: {error}; train it again, or resume=True from a checkpoint") from error
     if facts.get("config_sha256") != fingerprint(config):
         raise ConfigError(f"{file}: not the policy of the configuration beside it; train it again")
+    if facts.get("aim_sha256") != (None if aim is None else hash_record(dataclasses.asdict(aim))):
+        raise ConfigError(f"{file}: not the policy of the plan, or of the run, beside it; plan or train it again")
     functions = Functions() if aim is None else aim.load(trust_code, run)
     problem, algorithm = build(config)
     if aim is not None:

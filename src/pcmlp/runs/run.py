@@ -26,7 +26,9 @@ from pcmlp.runs.durable import write_text
 from pcmlp.runs.episodes import EpisodeLog, cut, read
 from pcmlp.runs.evaluate import Entered, Evaluator, evaluation_keys, scores
 from pcmlp.runs.findings import UNSEEN, Findings
-from pcmlp.runs.folder import Lock, Row, RunFolder, as_read
+from pcmlp.runs.folder import Lock, RunFolder
+from pcmlp.runs.manifest import Manifest
+from pcmlp.runs.metrics import Row, as_read
 from pcmlp.runs.policy import save_policies
 from pcmlp.runs.summary import CompileClock, add_findings, device, summarise, versions
 from pcmlp.settings import walk
@@ -58,6 +60,7 @@ class Run:
     callbacks: list[Callback] = field(default_factory=list)
     compiling: CompileClock = field(default_factory=CompileClock)
     before: Facts | None = None  # facts of the checkpoint that the run was resumed from
+    _log: EpisodeLog | None = None
     _failing: dict[int, int] = field(default_factory=dict)  # seed -> consecutive iterations without learning
     _concluding: threading.Lock = field(default_factory=threading.Lock)
     _summary: dict[str, Any] | None = None  # once it is written
@@ -100,8 +103,9 @@ class Run:
         self.lock.check()
         write_text(self.folder.path / "config.json", to_json(self.config))
         checkpoint.sweep(self.folder.checkpoint)
-        self.rows = self.folder.cut(n)
-        cut(self.folder.episodes, n)
+        (self.folder.path / "summary.json").unlink(missing_ok=True)  # the run is in progress again
+        self.rows = self.folder.metrics.cut(n)
+        cut(self.folder.episodes, 0 if self.before is None else self.before.log_bytes or 0)
         for record in read(self.folder.episodes):
             self._entered.add([record.rows])
             self.findings.add([record.rows])
@@ -111,6 +115,7 @@ class Run:
 
         If the simulator and learning use different devices, an iteration is evaluated and saved while the next one
         learns, unless a certificate may end the run."""
+        self._log = log
         if self.learner is None:
             self.learner = self.algorithm.start(self.keys, self.world.mdp, self.num_iterations)
             self.record(0, {})
@@ -160,7 +165,7 @@ class Run:
         began = time.perf_counter()
         self.lock.check()
         light = self.algorithm.without_replay(self.learner)
-        checkpoint.save(self.folder.checkpoint, light, self.facts(n, log))
+        checkpoint.save(self.folder.checkpoint, light, self.facts(n))
         self._saving += time.perf_counter() - began
         self.done = n
         self.tell()
@@ -175,15 +180,16 @@ class Run:
 
     def _conclude(self, status: str, command: str) -> dict[str, Any]:
         summary = summarise(self.config, self.rows, command=command, status=status, **self.spent())
+        summary["manifest"] = self.manifest().record
         add_findings(summary, self.config, self.rows, self.findings)
         stands = standing(self.config, self.algorithm, self.problem)
         if stands is not None:
             summary["certificate"] = {**stands._asdict(), "stop_when_certified": self.threshold}
-        self.lock.check()
-        self.folder.write_summary(summary)
         if self.learner is not None:
             self.lock.check()
             save_policies(self.folder.policy, self.learner.deployed(), self.config)
+        self.lock.check()
+        self.folder.write_summary(summary)  # last: a run with a summary is whole
         return summary
 
     def check_progress(self, metrics: dict[str, np.ndarray]) -> None:
@@ -197,19 +203,22 @@ class Run:
                     "that are huge or NaN, or give a smaller model.rate; all earlier iterations are saved"
                 )
 
-    def facts(self, n: int, log: EpisodeLog) -> Facts:
+    def manifest(self) -> Manifest:
+        """Return the hashes of the files as they are now."""
+        log = (None, None) if self._log is None else self._log.seal
+        return Manifest(fingerprint(self.config), *self.folder.metrics.seal, *log)
+
+    def facts(self, n: int) -> Facts:
         """Return the facts for the checkpoint of iteration n."""
-        last = [row["eval_return_mean"] for row in self.rows if row["iteration"] == n]
+        score = float(np.mean([row["eval_return_mean"] for row in self.rows if row["iteration"] == n]))
         return Facts(
+            **self.manifest().record,
             iteration=n,
             task=self.config.task_name,
             algo=self.config.algo,
             seeds=list(self.config.seeds),
-            config_sha256=fingerprint(self.config),
-            score=float(np.mean(last)),
+            score=score if np.isfinite(score) else None,
             **self.spent(),
-            log_bytes=log.size,
-            log_sha256=log.sha256,
             device=device(),
             versions=versions(),
         )
@@ -235,7 +244,7 @@ class Run:
             self.latest.append(as_read({**first, **evaluated, **measured, "wall_s": wall_s}))
         self.lock.check()
         self.rows += self.latest
-        self.folder.append(self.latest)
+        self.folder.metrics.append(self.latest)
 
     def tell(self) -> None:
         """Call the callbacks. The iteration is already on disk, so an error in a callback loses nothing."""

@@ -6,9 +6,9 @@ import itertools
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import jax
 import jax.monitoring
@@ -16,31 +16,86 @@ import numpy as np
 
 from pcmlp.algorithms.deep import Deep
 from pcmlp.algorithms.pc_pg import PCPG
+from pcmlp.errors import ConfigError
 from pcmlp.runs.config import RunConfig
+from pcmlp.runs.durable import Damaged, check_type, read_sealed
 from pcmlp.runs.findings import MAP, Findings
-from pcmlp.runs.folder import Row
+from pcmlp.runs.metrics import Row
 
 SUCCESS = 0.95  # a seed is solved if at least this share of its evaluation episodes succeed
 _PACKAGES = ("jax", "jaxlib", "equinox", "numpy", "pcmlp")
 COMPILE_EVENTS = ("/jax/core/compile/jaxpr_to_mlir_module_duration", "/jax/core/compile/backend_compile_duration")
+_SAVED = "/jax/compilation_cache/compile_time_saved_sec"
+
+
+class SeedSummary(TypedDict, total=False):
+    """The final results of one seed in `summary.json`."""
+
+    seed: int
+    env_steps: int | None
+    final_return: float | None
+    final_success: float | None
+    env_steps_to_success: int | None
+    env_steps_to_sustained_success: int | None
+    success_changes: list[int]
+    final_certificate: float | None
+    rewards_seen: int
+    ends_seen: int
+    explored: float | None
+
+
+class Summary(TypedDict, total=False):
+    """The contents of `summary.json`."""
+
+    status: str
+    command: str
+    task: str
+    algo: str
+    iterations: int
+    seeds: list[SeedSummary]
+    wall_s: float
+    compile_s: float
+    save_s: float
+    virtual_steps_per_s: float | None
+    device: str
+    versions: dict[str, str]
+    revision: str | None
+    explored_of: str | None
+    reward_free: bool
+    nothing_found: str | None
+    certificate: dict[str, str | float | None]
+    manifest: dict[str, str | int | None]
+
+
+def read_summary(run: Path) -> dict[str, Any]:
+    """Read `summary.json`."""
+    try:
+        return dict(check_type(read_sealed(run / "summary.json"), Summary, "summary.json"))
+    except Damaged as error:
+        remedy = "remove it, and resume=True continues the run and writes it again"
+        raise ConfigError(f"{run}/summary.json: {error}; {remedy}") from error
 
 
 class CompileClock:
-    """A clock of the seconds that JAX spends lowering and compiling; a context manager."""
+    """A clock of the seconds that JAX spends lowering and compiling, and of those that its cache saves; a context
+    manager."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self.seconds = self.saved = 0.0
 
-    def _hear(self, event: str, duration_secs: float, **_: str | int) -> None:
+    def hear(self, event: str, duration_secs: float, **_: str | int) -> None:
+        """Count an event of JAX."""
         if event in COMPILE_EVENTS:
             self.seconds += duration_secs
+        elif event == _SAVED:
+            self.saved += duration_secs
 
     def __enter__(self) -> "CompileClock":
-        jax.monitoring.register_event_duration_secs_listener(self._hear)
+        jax.monitoring.register_event_duration_secs_listener(self.hear)
         return self
 
     def __exit__(self, *_: object) -> None:
-        jax.monitoring.unregister_event_duration_listener(self._hear)
+        jax.monitoring.unregister_event_duration_listener(self.hear)
 
 
 def summarise(
@@ -75,26 +130,31 @@ def summarise(
 def summarise_seed(seed: int, rows: Sequence[Row]) -> dict[str, Any]:
     """Return the final results of one seed."""
     last: Row = rows[-1] if rows else {}
-    changes = find_changes(rows)
+    changes = find_changes([row["env_steps"] for row in rows], [row["eval_success"] or 0.0 for row in rows])
     return {
         "seed": seed,
         "env_steps": last.get("env_steps"),
         "final_return": last.get("eval_return_mean"),
         "final_success": last.get("eval_success"),
         "env_steps_to_success": next(iter(changes), None),
-        "env_steps_to_sustained_success": changes[-1] if len(changes) % 2 else None,
+        "env_steps_to_sustained_success": last_success(changes),
         "success_changes": changes,
         "final_certificate": last.get("certificate"),
     }
 
 
-def find_changes(rows: Sequence[Row]) -> list[int]:
+def find_changes(env_steps: Iterable[int], success: Iterable[float]) -> list[int]:
     """Return the env steps of the evaluations at which a seed was solved, lost again, solved again, and so on."""
     changes: list[int] = []
-    for row in rows:
-        if ((row["eval_success"] or 0.0) >= SUCCESS) != bool(len(changes) % 2):
-            changes.append(row["env_steps"])
+    for steps, share in zip(env_steps, success, strict=True):
+        if (share >= SUCCESS) != bool(len(changes) % 2):
+            changes.append(steps)
     return changes
+
+
+def last_success(changes: Sequence[int]) -> int | None:
+    """Return the env steps from which on all evaluations of a seed succeed; None if the last one does not."""
+    return changes[-1] if len(changes) % 2 else None
 
 
 def add_findings(summary: dict[str, Any], config: RunConfig, rows: Sequence[Row], findings: Findings) -> None:

@@ -17,8 +17,10 @@ from pcmlp.runs.compiling import Compiling
 from pcmlp.runs.config import RunConfig, build, to_json
 from pcmlp.runs.episodes import EpisodeLog
 from pcmlp.runs.expect import describe_time
-from pcmlp.runs.folder import Lock, Row, RunFolder, check_free, read_summary
+from pcmlp.runs.folder import Lock, RunFolder, check_free
+from pcmlp.runs.metrics import Row
 from pcmlp.runs.run import Run
+from pcmlp.runs.summary import read_summary
 from pcmlp.signals import stop_when_asked
 from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.types import Algorithm, Problem, World

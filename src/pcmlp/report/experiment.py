@@ -1,0 +1,79 @@
+"""The files of an experiment's folder: its description, `experiment.json`, and its tables."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pcmlp.errors import ConfigError
+from pcmlp.runs.durable import Damaged, check_type, read_bytes, read_sealed
+from pcmlp.runs.metrics import FILE, read_table
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The description of an experiment, from `experiment.json`."""
+
+    title: str
+    place: str  # its place in the paper
+    shows: str
+    command: str
+    scale: str  # only the numbers of scale "full" are results
+    order: int  # position on the page
+    runs: tuple[Path, ...]  # existing runs; some may belong to another experiment
+
+
+def read_experiment(folder: Path) -> Experiment | None:
+    """Read the folder's `experiment.json`, if it has one."""
+    file = folder / "experiment.json"
+    if not file.exists():
+        return None
+    try:
+        content = read_sealed(file)
+        order = check_type(content.pop("order", None), int, "order")
+        names = check_type(content.pop("runs", None), list[str], "runs")
+        if changed := _changed(folder, check_type(content.pop("tables", None), dict[str, str], "tables")):
+            raise Damaged(f"{changed[0]} was edited or removed; remove it")
+        texts = {name: check_type(text, str, name) for name, text in content.items()}
+        return Experiment(**texts, order=order, runs=tuple(_beside(folder, names)))
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError(f"{file}: cannot be read ({error}); run its experiment again") from error
+
+
+def check_tables(folder: Path) -> None:
+    """Raise if a table was edited since its experiment made it; one that was removed is made again."""
+    try:
+        tables = check_type(read_sealed(folder / "experiment.json").get("tables"), dict[str, str], "tables")
+    except (OSError, Damaged):
+        return  # its description is made again
+    for name in _changed(folder, tables):
+        if (folder / name).exists():
+            raise ConfigError(f"{folder / name}: edited; remove it to make it again")
+
+
+def _changed(folder: Path, tables: Mapping[str, str]) -> list[str]:
+    found = hash_tables(folder)
+    return [name for name, known in tables.items() if found.get(name) != known]
+
+
+def hash_tables(folder: Path) -> dict[str, str]:
+    """Return the hash of each table of an experiment and of its runs, by its place in the folder."""
+    files = sorted(file for file in folder.rglob("*.csv") if file.name != FILE)
+    return {file.relative_to(folder).as_posix(): hashlib.sha256(read_bytes(file)).hexdigest() for file in files}
+
+
+def _beside(folder: Path, names: Sequence[str]) -> Iterator[Path]:
+    """Yield the runs of an experiment that exist; raise for a place outside of the results."""
+    results = folder.parent
+    for name in names:
+        path = results / name
+        if not path.resolve().is_relative_to(results.resolve()):
+            raise ValueError(f"{name} is outside of {results}")
+        if (path / "metrics.csv").exists():
+            yield path
+
+
+def read_tables(folder: Path) -> dict[str, list[dict[str, str]]]:
+    """Read the CSV files of an experiment's folder by file name, without those that have no row."""
+    tables = {path.name: read_table(path) for path in sorted(folder.glob("*.csv"))}
+    return {name: rows for name, rows in tables.items() if rows}
