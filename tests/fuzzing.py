@@ -17,6 +17,7 @@ from damaged_arrays import ARRAYS, LOG
 from damaged_bytes import BYTES
 from damaged_text import JSON, TABLE
 
+REMOVED = "removed"  # said where a file was only taken away
 KINDS = {"*.json": JSON, "lock": JSON, "*.csv": TABLE, "log": LOG, "*.safetensors": ARRAYS}
 
 
@@ -58,8 +59,9 @@ def drop(path):
     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def removed(path, rng, place):
+def taken_away(path, rng, place):
     drop(path)
+    return REMOVED
 
 
 def folder_in_place(path, rng, place):
@@ -99,7 +101,8 @@ def another_of_this_run(path, rng, place):
         other = rng.choice(others)
         path.write_bytes(other.read_bytes())
         return other.name
-    return removed(path, rng, place)
+    drop(path)
+    return REMOVED
 
 
 def another_runs(path, rng, place):
@@ -107,7 +110,8 @@ def another_runs(path, rng, place):
     found = [each for each in sorted(place.strangers.rglob(path.name)) if each.is_file()]
     found = [each for each in found if path.is_file() and each.read_bytes() != path.read_bytes()]
     if not found:
-        return removed(path, rng, place)
+        drop(path)
+    return REMOVED
     path.write_bytes(rng.choice(found).read_bytes())
     return None
 
@@ -118,7 +122,7 @@ def renamed(path, rng, place):
     target = path.with_name(new)
     if not target.exists():
         path.rename(target)
-    return new
+    return f"{new} {REMOVED}"
 
 
 def copied(path, rng, place):
@@ -137,5 +141,5 @@ def huge(path, rng, place):
         os.truncate(path, 2**36)
 
 
-PLACES = [removed, folder_in_place, fifo_in_place, link_to_itself, link_to_nothing, link_outside, link_to_device]
+PLACES = [taken_away, folder_in_place, fifo_in_place, link_to_itself, link_to_nothing, link_outside, link_to_device]
 FILES = [another_of_this_run, another_runs, another_runs, renamed, copied, huge]

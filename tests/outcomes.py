@@ -9,6 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 from damaged_arrays import payloads, record
+from fuzzing import REMOVED
 from same_run import assert_same_run
 
 from pcmlp.runs.arrays import load_facts_and_arrays
@@ -89,7 +90,7 @@ def shown_table(said: str) -> str:
 def is_absent(what: str) -> bool:
     """Whether something was only taken away that need not be there: nothing false is shown instead."""
     file, _, way = what.partition(": ")
-    taken = way.split()[0] in ("removed", "renamed") or way == "folder_in_place" and "." not in file.rpartition("/")[2]
+    taken = way.endswith(REMOVED) or way == "folder_in_place" and "." not in file.rpartition("/")[2]
     return taken and bool(_OPTIONAL.search(file))
 
 
