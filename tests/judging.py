@@ -4,7 +4,7 @@
                the run that was left out or the log that is damaged
     same       the result of the undamaged folder, times and the command that was typed aside
     other      another result, or a refusal after something was written
-    traceback  an exception that nobody caught, or a refusal in more than one line
+    traceback  an exception that nobody expected, or a refusal in more than one line
     hang       no answer within `LIMIT` seconds
 
 A `Stage` has a few runs of milliseconds, and a case is a copy of one of them. Three things are left out, because they
@@ -110,6 +110,7 @@ class Judge:
         patch.setitem(page._environment().globals, *next(iter(draws.items())))
         patch.setattr("pcmlp.commands.runs.draw_pictures", lambda out: [])
         patch.setattr(expect, "measure_peak", lambda *_: 1e11)
+        patch.setattr(cli, "fail_unexpectedly", raise_again)  # a line that says "unexpected" is a traceback here
         patch.setattr(cli, "parse", lambda words: parse(tuple(words)))
         patch.setenv("MINARI_DATASETS_PATH", str(self.datasets))
         patch.setenv("COLUMNS", "200")
@@ -207,6 +208,11 @@ class Judge:
         if found in expected or scene.name in ("report", "export") and outcomes.is_absent(what):
             return "same", ""
         return "other", outcomes.difference(expected[0], found)
+
+
+def raise_again(error: BaseException) -> int:
+    """Raise an error that the command line would turn into a line about an unexpected error."""
+    raise error
 
 
 def contents(root: Path) -> dict[str, Any]:
