@@ -57,7 +57,7 @@ def choose(rng):
     if trouble in TROUBLED:
         file = Path(__file__).parent / "troubled.py"
         task, algo = f"{file}:{TROUBLED[trouble]}", rng.choice(["pcmlp", "trpo"])
-        own = ["task.workers=1", "task.timeout=2", f"task.reward={file}:reward"]
+        own = ["task.workers=1", "task.timeout=5", f"task.reward={file}:reward"]
     base = [*own, "task.horizon=20"] if own else []
     tiny = list(dict.fromkeys([*tiny_overrides(resolve(task, algo, seeds, None, base)), *base]))
     steps = int(ITERATIONS * resolve(task, algo, seeds, None, tiny).steps_per_iteration)
