@@ -1,6 +1,7 @@
 """Every shape in a signature is checked, and JAX may not promote types or ranks on its own."""
 
 import gc
+import math
 import os
 from pathlib import Path
 
@@ -44,6 +45,14 @@ def _forget_programs():
     if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPPINGS:
         jax.clear_caches()
         gc.collect()
+
+
+@pytest.fixture(scope="module")
+def every_iteration_saved():
+    """A checkpoint after every iteration, whatever it costs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pcmlp.runs.run.SAVING_SHARE", math.inf)
+        yield
 
 
 @pytest.fixture(autouse=True)

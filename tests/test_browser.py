@@ -179,7 +179,8 @@ def test_a_watched_page_goes_on_and_keeps_what_was_set(browser, tmp_path, monkey
     run = write_run(tmp_path / "one", 2, task="point-umaze", summary=False)
     write_run(tmp_path / "two", 2, task="point-umaze", summary=False)
     with served(tmp_path) as server:
-        page = browser.new_page()
+        page, blocked = browser.new_page(), []
+        page.on("console", lambda message: blocked.append(message.text) if "Content Security" in message.text else None)
         page.goto(server.address)
         page.get_by_role("checkbox", name="one (unfinished)").uncheck()
         page.get_by_text("live;").wait_for()
@@ -193,3 +194,22 @@ def test_a_watched_page_goes_on_and_keeps_what_was_set(browser, tmp_path, monkey
         page.get_by_text("pcmlp watch cannot make the page at the moment; this is the last page it sent").wait_for()
         assert page.get_by_role("cell", name="4,321").is_visible()
         page.close()
+        assert blocked == []
+
+
+def test_what_is_not_the_page_s_own_does_not_run(browser, written, tmp_path):
+    """Even if a text of a run's files became markup."""
+    strange = (
+        "<style>body { color: red; }</style><p style='color: red'></p><img src='data:,' onerror='document.title = 1'>"
+    )
+    file = tmp_path / "page.html"
+    file.write_text(written.read_text().replace("<h1>", f"{strange}<script>document.title = 2</script><h1>", 1))
+    page, blocked = browser.new_page(), []
+    page.on("console", lambda message: blocked.append(message.text))
+    page.goto(file.as_uri())
+    page.locator(f"{MAZE} .map svg").first.wait_for()  # our own script runs
+    assert "runs of" in page.title()
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(27, 31, 36)"
+    assert page.evaluate("getComputedStyle(document.querySelector('main p')).color") != "rgb(255, 0, 0)"
+    assert len([text for text in blocked if "Content Security Policy" in text]) == 4
+    page.close()

@@ -14,6 +14,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from pcmlp.cli import main
+from pcmlp.errors import ConfigError
 from pcmlp.planners import UniformPolicy
 from pcmlp.replay import Transitions
 from pcmlp.runs.config import build_problem, resolve, to_json
@@ -269,8 +270,11 @@ def test_another_process_may_be_as_quick(lock, datasets, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", json.dumps({"command": "x"})])
-def test_a_summary_that_tells_nothing(tmp_path, text):
+def test_a_damaged_summary_is_refused_and_a_missing_one_is_not(tmp_path, text):
     run = tmp_path / "run"
     walk(run, begin(run))
     (run / "summary.json").write_text(text)
+    with pytest.raises(ConfigError, match="summary.json: .*; remove it"):
+        export(run)
+    (run / "summary.json").unlink()
     assert "versions" not in export(run).storage.metadata

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from written_runs import Page, write_run
+from written_runs import Page, change_summary, write_run
 
 from pcmlp.cli import main
 from pcmlp.errors import ConfigError
@@ -110,8 +110,7 @@ def test_closing_lines_tell_success_that_was_lost_and_a_search_in_vain():
 
 
 def change(path, **entries):
-    file = path / "summary.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **entries}))
+    change_summary(path, **entries)
     return load(path)
 
 
@@ -146,9 +145,9 @@ def test_a_report_says_what_it_left_out_and_goes_where_it_is_told(tmp_path, caps
     assert shown.out.splitlines() == [str(page)]
     empty, bad, begun = shown.err.splitlines()
     assert empty == f"left out: {tmp_path}/empty: no run in it (no metrics.csv); give a run folder or a folder of runs"
-    assert "all/bad: not a run that can be read (summary.json holds no JSON object)" in bad
+    assert f"all/bad: not a run that can be read ({tmp_path}/all/bad/summary.json: not a JSON object" in bad
     assert "all/begun: not a run that can be read" in begun
     assert "metrics.csv" in begun
     assert Page(page.read_text()).words.count("Left out: ") == 3
-    with pytest.raises(ConfigError, match="summary.json holds no JSON object"):
+    with pytest.raises(ConfigError, match="summary.json: not a JSON object"):
         report([tmp_path / "all/bad"])

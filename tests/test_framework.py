@@ -83,7 +83,7 @@ def test_a_stage_returns_what_it_was_given(task):
     algo, mdp = as_inputs(PCMLP(samples_per_policy=6).bind(task)), task.world.mdp
     before = eqx.filter_eval_shape(framework._start, KEYS, algo, mdp, 3)
     samples = eqx.filter_eval_shape(lambda k, p: task.world.collect(k, p, 6)[0], KEYS, before.policy)
-    after, _ = eqx.filter_eval_shape(framework._improve, KEYS, algo, mdp, before, samples, samples, jnp.array(1))
+    after, _ = eqx.filter_eval_shape(framework._improve, (KEYS, algo, mdp, samples, samples, jnp.array(1)), before)
 
     def kinds(learner):
         leaves, structure = jax.tree.flatten(learner)

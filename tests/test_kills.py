@@ -77,7 +77,7 @@ def operations(monkeypatch, most):
 
 
 @pytest.mark.fault("death at any operation of a checkpoint's write", "the one before loads, what is left is swept")
-def test_death_at_every_operation_of_a_checkpoint(tmp_path, monkeypatch):
+def test_death_at_every_operation_of_a_checkpoint(tmp_path, monkeypatch, every_iteration_saved):
     train(lock_run(), tmp_path / "whole")
     with monkeypatch.context() as patch:
         done = operations(patch, most=0)

@@ -6,11 +6,11 @@ import threading
 import pytest
 
 from pcmlp.errors import ConfigError, RunStopped
-from pcmlp.runs import checkpoint, folder, train
+from pcmlp.runs import checkpoint, folder, run, train
 from pcmlp.runs.config import resolve
 from pcmlp.runs.episodes import EpisodeLog
 from pcmlp.runs.evaluate import Evaluator
-from pcmlp.runs.folder import InUse, Lock, RunFolder, once_free
+from pcmlp.runs.folder import InUse, Lock, once_free
 from pcmlp.runs.metrics import MetricsFile
 
 LOST = "another process has taken over this run"
@@ -136,10 +136,11 @@ class TestLostInTheMiddle:
             (Evaluator, "returns", 2),  # then the row
             (MetricsFile, "append", 2),  # then the checkpoint
             (checkpoint, "save", 1),  # then the log
-            (checkpoint, "save", 4),  # then the summary
-            (RunFolder, "write_summary", 1),  # then the policies
+            (checkpoint, "save", 4),  # then the policies
+            (run, "save_policies", 1),  # then the summary
         ],
     )
+    @pytest.mark.usefixtures("every_iteration_saved")
     def test_a_run_writes_nothing_more(self, tmp_path, monkeypatch, owner, name, times):
         seen = self.lose_after(monkeypatch, tmp_path, owner, name, times)
         with pytest.raises(RunStopped, match=LOST):

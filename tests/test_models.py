@@ -58,10 +58,13 @@ def test_tabular_counts():
     np.testing.assert_allclose(metrics["model_loss"], -(2 * np.log(2 / 3) + np.log(1 / 3)) / 5, rtol=1e-5)
 
 
-def test_tabular_fits_to_the_data_alone():
-    first, _ = fit(Tabular(), finite_rows([0], [0], [1]))
-    second, _ = fit(Tabular(), finite_rows([0], [0], [2]), fitted=first)
-    np.testing.assert_array_equal(second.probabilities()[0, 0], np.eye(S)[2])
+def test_tabular_remembers_what_it_has_counted():
+    data = random_rows(np.random.default_rng(0), 30)
+    once, loss = fit(Tabular(), data)
+    first, _ = fit(Tabular(), jax.tree.map(lambda x: x[:10], data))
+    second, later = fit(Tabular(), jax.tree.map(lambda x: x[10:], data), fitted=first)
+    np.testing.assert_array_equal(second.counts, once.counts)
+    assert later == loss
 
 
 def test_tabular_unvisited_pairs_predict_staying():

@@ -1,12 +1,14 @@
 """What the page says and what its script is given, from run files written by hand; no browser is needed here."""
 
+import base64
+import hashlib
 import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from written_runs import Page, write_experiment, write_run
+from written_runs import Page, change_summary, write_experiment, write_run, write_summary
 
 from pcmlp.errors import ConfigError
 from pcmlp.experiments.catalogue import SPARSE
@@ -14,11 +16,11 @@ from pcmlp.experiments.job import FULL, SMOKE
 from pcmlp.experiments.paper import describe
 from pcmlp.report import reading
 from pcmlp.report.curves import line_style
+from pcmlp.report.maps import map_data
 from pcmlp.report.page import charts_of, compose, css_classes, group_data, report, shares_data
 from pcmlp.report.reading import load, read_runs
 from pcmlp.report.sections import arrange, scores_of
 from pcmlp.report.tables import runs_table
-from pcmlp.report.views import map_data
 from pcmlp.report.words import headline
 
 
@@ -58,10 +60,12 @@ def test_no_text_from_any_file_becomes_markup(tmp_path):
         write_run(tmp_path / f"exp/a{folder}/{label}", 2, task=f"a{folder}")
     write_experiment(tmp_path / "exp", title=evil, place=evil, shows=evil, command=evil, scale=evil)
     (tmp_path / "exp" / f"{folder}.csv").write_text(f"who,{folder}\n" + f"us,{folder}\n" * 13)
-    (other / "config.json").write_text(json.dumps({"task": {"name": folder, evil: evil}, "algo": evil, evil: [evil]}))
+    config = {"task": {"name": folder, evil: evil}, "algo": evil, evil: [evil], "seeds": [0], "steps": 1}
+    (other / "config.json").write_text(json.dumps(config))
+    change_summary(other)
     certificate = {"kind": evil, "why": evil}
     summary = {"status": evil, "command": evil, "device": evil, "versions": {evil: evil}, "certificate": certificate}
-    (run / "summary.json").write_text(json.dumps(summary))
+    write_summary(run, summary)
     text = compose(read_runs([tmp_path / "exp"]), static=False, version="1", notes=[evil])
     page = Page(text)
     assert page.tags.count("script") == 2
@@ -69,8 +73,28 @@ def test_no_text_from_any_file_becomes_markup(tmp_path):
     assert "onclick" not in page.attributes
     assert "<" not in re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1]
     assert page.words.count(evil) > 10
-    assert "connect-src 'self'" in text
-    assert "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:" in text
+    assert page.policy["connect-src"] == ["'self'"]
+
+
+@pytest.mark.parametrize("version", [None, "1"])
+def test_only_the_page_s_own_style_and_scripts_are_allowed(tmp_path, version):
+    runs = [write_run(tmp_path / "maze", 2, task="point-umaze"), write_run(tmp_path / "finite", 2)]
+    page = Page(compose(read_runs(runs), static=version is None, version=version))
+    assert [tag for tag, _ in page.inline] == ["style", "style", "script"]  # the second one is for no scripts
+    for tag, text in page.inline:
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in page.policy[f"{tag}-src"]
+    assert len(page.policy["style-src"] + page.policy["script-src"]) == 3
+    assert not [name for name in page.attributes if name == "style" or name.startswith("on")]
+    rest = {name: sources for name, sources in page.policy.items() if name not in ("style-src", "script-src")}
+    fetched = ["'none'"] if version is None else ["'self'"]
+    assert rest == {
+        "default-src": ["'none'"],
+        "img-src": ["data:"],
+        "connect-src": fetched,
+        "base-uri": ["'none'"],
+        "form-action": ["'none'"],
+    }
 
 
 def test_runs_of_a_folder_are_compared(tmp_path):
@@ -240,28 +264,39 @@ BROKEN = {
     "half-written: row 2": lambda run: (run / "metrics.csv").write_text(
         "iteration,seed,env_steps,eval_return_mean\n0,0,0,0\n0,4\n1,0,5,1\n1,4,5,1\n"
     ),
-    "half-written: it has rows up to iteration 1 of 7": lambda run: (run / "summary.json").write_text(
-        '{"status": "finished", "iterations": 7}'
+    "half-written: it has rows up to iteration 1 of 7": lambda run: change_summary(run, iterations=7),
+    "half-written: it has 0 of 4 rows": lambda run: (run / "metrics.csv").write_text(
+        "iteration,seed,env_steps,eval_return_mean\n0,0,0"
     ),
-    "no row yet": lambda run: (run / "metrics.csv").write_text("iteration,seed,env_steps,eval_return_mean\n0,0,0"),
-    "made by pcmlp 99.1.0": lambda run: (run / "summary.json").write_text('{"versions": {"pcmlp": "99.1.0"}}'),
+    "no row yet": lambda run: without_summary(run, "iteration,seed,env_steps,eval_return_mean\n0,0,0"),
+    "made by pcmlp 99.1.0": lambda run: change_summary(run, versions={"pcmlp": "99.1.0"}),
     "nothing": lambda run: (run / "metrics.csv").unlink(),
     "config.json": lambda run: (run / "config.json").unlink(),
-    "names no task": lambda run: (run / "config.json").write_text('{"task": {"name": 3}, "algo": "x"}'),
-    "config.json names no task": lambda run: (run / "config.json").write_text("{}"),
-    "holds no JSON object": lambda run: (run / "summary.json").write_text("[]"),
-    "column": lambda run: (run / "metrics.csv").write_text("iteration,seed,env_steps\n"),
-    "row for each": lambda run: (run / "metrics.csv").write_text(
-        "iteration,seed,env_steps,eval_return_mean\n0,0,0,0\n1,0,5,1\n1,4,5,1\n1,4,5,1\n"
+    "task.name: int": lambda run: (run / "config.json").write_text(
+        '{"task": {"name": 3}, "algo": "x", "seeds": [], "steps": 1}'
     ),
-    "versions is [3]": lambda run: (run / "summary.json").write_text('{"versions": [3]}'),
-    "wall_s is 'long'": lambda run: (run / "summary.json").write_text('{"wall_s": "long"}'),
-    "certificate is 'a bound'": lambda run: (run / "summary.json").write_text('{"certificate": "a bound"}'),
-    "steps is 'many'": lambda run: (run / "config.json").write_text(
-        '{"task": {"name": "x"}, "algo": "x", "steps": "many"}'
+    "not the configuration of a run (task": lambda run: (run / "config.json").write_text("{}"),
+    "config.json was edited": lambda run: (run / "config.json").write_text(
+        '{"task": {"name": "x"}, "algo": "x", "seeds": [], "steps": 1}'
     ),
-    "convert": lambda run: (run / "metrics.csv").write_text("iteration,seed,env_steps,eval_return_mean\n0,0,0,much\n"),
+    "not a JSON object": lambda run: (run / "summary.json").write_text("[]"),
+    "no column eval_return_mean": lambda run: without_summary(run, "iteration,seed,env_steps\n0,0,0\n"),
+    "row for each": lambda run: without_summary(
+        run, "iteration,seed,env_steps,eval_return_mean\n0,0,0,0\n1,0,5,1\n1,4,5,1\n1,4,5,1\n"
+    ),
+    "steps: str is not an instance of int": lambda run: (run / "config.json").write_text(
+        '{"task": {"name": "x"}, "algo": "x", "seeds": [], "steps": "many"}'
+    ),
+    "'much' in column eval_return_mean is not a number": lambda run: (run / "metrics.csv").write_text(
+        "iteration,seed,env_steps,eval_return_mean\n0,0,0,much\n"
+    ),
 }
+
+
+def without_summary(run, metrics):
+    """Leave the run without hashes, with these metrics."""
+    (run / "summary.json").unlink()
+    (run / "metrics.csv").write_text(metrics)
 
 
 @pytest.mark.parametrize("what", BROKEN)

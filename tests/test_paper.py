@@ -5,6 +5,7 @@ from pathlib import Path
 
 import jax
 import pytest
+from written_runs import write_summary
 
 from pcmlp.cli import main
 from pcmlp.errors import ConfigError
@@ -32,7 +33,7 @@ def places(tmp_path, monkeypatch):
         ends = {"env_steps": config.steps, "final_return": 1.0, "final_success": 1.0, "env_steps_to_success": 4}
         seeds = [{"seed": seed, **ends} for seed in config.seeds]
         summary = {"status": status[0], "iterations": config.num_iterations, "seeds": seeds, "command": command}
-        (out / "summary.json").write_text(json.dumps(summary))
+        write_summary(out, summary)
         return summary
 
     trained, status = [], ["finished"]
@@ -247,9 +248,11 @@ def broken_results(results, what):
     files = {
         "config.json": config,
         "metrics.csv": metrics,
-        "summary.json": json.dumps({"status": "finished", "iterations": 15}),
     }
-    for name, text in (files | what).items():
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    write_summary(folder, {"status": "finished", "iterations": 15})
+    for name, text in what.items():
         (folder / name).write_text(text)
 
 
@@ -259,8 +262,11 @@ def broken_results(results, what):
     [
         ({"config.json": '{"task": 3}'}, "its config.json is not that of a run"),
         ({"config.json": '{"task"'}, "config.json: half-written or edited; remove"),
-        ({"summary.json": "[]"}, "summary.json: half-written or edited; remove"),
-        ({"metrics.csv": "iteration,seed\n0,1234\n0"}, "metrics.csv: half-written or edited; remove"),
+        ({"summary.json": "[]"}, "summary.json: not a JSON object; remove"),
+        (
+            {"metrics.csv": "iteration,seed\n0,1234\n0"},
+            "half-written or edited (metrics.csv is half-written: it has 1 of 64 rows); remove",
+        ),
     ],
 )
 def test_results_that_are_not_whole_are_refused_before_anything_runs(places, what, said, capsys, record_property):

@@ -1,18 +1,23 @@
 """Pictures, from run files alone: the files here are written by hand."""
 
+import tracemalloc
 from dataclasses import replace
+from functools import partial
+from weakref import ref
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from written_runs import SEEDS, STATES, rows_of, write_run
 
 from pcmlp.replay import Transitions
 from pcmlp.report.curves import plot_bonus, plot_certificate, plot_curves
-from pcmlp.report.figures import count_pairs, draw, plot_coverage, plot_traces, trace
+from pcmlp.report.figures import draw, plot_coverage, plot_traces
 from pcmlp.report.reading import Curve, load
 from pcmlp.report.sections import label_runs
 from pcmlp.report.tables import interquartile_return
-from pcmlp.report.views import VIEWS, Visits, entered_shares, visits_by_policy
+from pcmlp.report.views import VIEWS
+from pcmlp.report.visits import find_places, read_visits, trace
 from pcmlp.report.words import differing_settings, final_return, flatten, headline, median_steps
 from pcmlp.runs.episodes import EpisodeLog, Record, read
 from pcmlp.runs.folder import RunFolder
@@ -187,19 +192,39 @@ def test_runs_of_other_settings_of_the_task_are_not_compared(tmp_path):
 
 
 def test_only_valid_rows_are_counted(tmp_path):
-    counts = count_pairs(load(write_run(tmp_path / "run", 4)).records(), 4, 3)
-    assert counts.shape == (3, 4)
-    assert counts.sum() == 4 * (2 * 5 - 1)
+    visits = load(write_run(tmp_path / "run", 4)).visits
+    assert visits is not None
+    assert [(stage.first, stage.last) for stage in visits.stages] == [(1, 2), (3, 3), (4, 4)]
+    assert visits.stages[0].counts.shape == (3, 4)
+    assert [stage.counts.sum() for stage in visits.stages] == [2 * 9, 9, 9]  # 9 valid rows in each iteration
+
+
+def walk(n, places, *, valid=None, last=None):
+    """The record of a policy that was in these places, in one seed."""
+    state, no = np.array([places], np.float32), np.zeros((1, len(places)), bool)
+    valid, last = ~no if valid is None else np.array([valid]), no if last is None else np.array([last])
+    return Record(n, (0,), Transitions.of_arrays(state, state, no.astype(np.float32), state + 1, no, last, valid))
 
 
 def test_shares_of_a_maze_are_of_its_free_cells():
     """A policy in one cell, then one in that cell and another; what is not valid counts for nothing."""
     here, there, nowhere = (0.55, 0.55), (2.55, 1.55), (2.95, 2.95)
-    first = Visits(1, np.array([[here, nowhere]]), np.array([[True, False]]))
-    second = Visits(2, np.array([[here, there]]), np.array([[True, True]]))
-    together, alone = entered_shares([first, second], VIEWS["point-umaze"])
-    np.testing.assert_allclose(together[:, 0] * 700, [1, 2])
-    np.testing.assert_allclose(alone[:, 0] * 700, [1, 2])
+    records = [walk(1, [here, nowhere], valid=[True, False]), walk(2, [here, there]), walk(3, [there])]
+    visits = read_visits("point-umaze", lambda: records)
+    assert visits is not None
+    np.testing.assert_allclose(visits.together[:, 0] * 700, [1, 2, 2])
+    np.testing.assert_allclose(visits.alone[:, 0] * 700, [1, 2, 1])
+
+
+def test_cells_are_entered_as_the_run_itself_counts_them():
+    """However many places there are: they are padded before they are looked up."""
+    rng, maze = np.random.default_rng(0), VIEWS["point-umaze"]
+    assert maze.map is not None
+    for count in (0, 1, 2, 3, 1000):
+        places = rng.uniform(-0.1, 3.1, (count, 2)).astype(np.float32)
+        np.testing.assert_array_equal(
+            maze.entered(places), maze.map.entered(jnp.asarray(places), jnp.ones(count, bool))
+        )
 
 
 def test_the_state_an_episode_ends_in_is_visited(tmp_path):
@@ -208,8 +233,71 @@ def test_the_state_an_episode_ends_in_is_visited(tmp_path):
         rows = rows_of(state, np.zeros((2, 3)), next_state=state + 1, last=last)
         log.append(1, SEEDS, rows)
         log.append(1, SEEDS, rows)  # what was drawn from the cover for the fit
-    (visits,) = visits_by_policy(list(read(tmp_path)), VIEWS["mountain-car"])
-    assert [places[valid].sum() for places, valid in zip(visits.places, visits.valid, strict=True)] == [2, 2]
+    record, _ = read(tmp_path)
+    assert [places.sum() for places in find_places(record, VIEWS["mountain-car"].project)] == [2, 2]
+    visits = read_visits("mountain-car", partial(read, tmp_path))
+    assert visits is not None
+    assert visits.policies == [1]
+    assert [len(sample.numbers) for sample in visits.points] == [4, 3]  # without the record of the whole cover
+
+
+def test_an_unknown_task_has_a_plane_that_holds_every_place():
+    visits = read_visits("somewhere", lambda: [walk(1, [(-3.0, 5.0)]), walk(4, [(2.0, 5.0)], last=[True])])
+    assert visits is not None
+    assert (visits.view.low, visits.view.high) == ((-3.0, 5.0), (3.0, 6.0))
+    assert read_visits("somewhere", lambda: [walk(1, [(0.0, 0.0)], valid=[False])]) is None  # only padding
+    assert read_visits("somewhere", list) is None
+
+
+def test_records_of_a_run_in_progress_are_read_up_to_the_same_one():
+    """The log may grow or be cut while it is read; the second reading ends where the first one did, or earlier."""
+    lengths = iter([3, 5, 3, 2, 3, 0])
+
+    def records():
+        return (walk(n, [(0.5, 0.5)]) for n in range(1, next(lengths) + 1))
+
+    grown, shrunk = read_visits("point-umaze", records), read_visits("point-umaze", records)
+    assert grown is not None
+    assert shrunk is not None
+    assert (grown.policies, shrunk.policies) == ([1, 2, 3], [1, 2])
+    assert read_visits("point-umaze", records) is None
+
+
+def test_the_record_of_the_cover_takes_no_points_from_those_of_the_policies():
+    few, many = np.full((20_000, 2), 0.5), np.full((90_000, 2), 0.5)
+    visits = read_visits("point-umaze", lambda: [walk(1, few), walk(1, many)])
+    assert visits is not None
+    assert len(visits.points[0].numbers) == 20_000  # all of them
+
+
+@pytest.mark.parametrize("task", ["point-umaze", "somewhere"])
+def test_records_of_a_log_are_not_kept(task):
+    """What is kept of them does not grow with their number."""
+
+    def records(count):
+        earlier, rng = [], np.random.default_rng(0)
+        for n in range(1, count + 1):
+            assert sum(rows() is not None for rows in earlier) <= 1  # the last one, until the next is there
+            record = walk(n, rng.uniform(0, 3, (40_000, 2)))
+            earlier.append(ref(record.rows.state))
+            yield record
+            del record
+
+    read_visits(task, partial(records, 2))  # compiles
+    peaks, kept = [], []
+    for count in (5, 50):
+        tracemalloc.start()
+        visits = read_visits(task, partial(records, count))
+        kept.append(tracemalloc.get_traced_memory()[0])
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert visits is not None
+        assert [len(sample.numbers) for sample in visits.points] == pytest.approx([20_000], rel=0.05)
+        assert len(visits.all_paths.numbers) == pytest.approx(20_000, rel=0.05)
+        assert sum(places.size for seeds in visits.marks.values() for places in seeds) <= 2 * 30_000
+        assert all(len(path.numbers) < 21_000 for path in visits.paths.values())
+    assert peaks[1] < 1.3 * peaks[0]
+    assert kept[1] < 1.3 * kept[0]
 
 
 def test_runs_are_told_apart_by_what_differs(tmp_path):

@@ -127,7 +127,7 @@ def test_a_policy_of_another_configuration_is_refused(run, tmp_path):
     text = (run / "config.json").read_text().replace('"horizon": 3', '"horizon": 2')
     (tmp_path / "config.json").write_text(text)
     (tmp_path / "policy").symlink_to(run / "policy")
-    with pytest.raises(ConfigError, match="is a link"):
+    with pytest.raises(ConfigError, match="a link, which may lead anywhere"):
         load_run(tmp_path)
     (tmp_path / "policy").unlink()
     shutil.copytree(run / "policy", tmp_path / "policy")
@@ -143,7 +143,7 @@ def test_a_policy_of_another_configuration_is_refused(run, tmp_path):
 def test_a_policy_that_was_changed_is_refused(run, tmp_path):
     again = shutil.copytree(run, tmp_path / "again")
     file = again / "policy" / "policy.safetensors"
-    data, facts = file.read_bytes(), json.dumps(arrays.read_facts(file))
+    data, facts = file.read_bytes(), arrays.read_facts(file)
     flipped = data[:-1] + bytes([data[-1] ^ 1])
     for damaged in (flipped, data[:-1], data[:50], b"\xff\xfe", b""):
         file.write_bytes(damaged)
@@ -153,11 +153,11 @@ def test_a_policy_that_was_changed_is_refused(run, tmp_path):
             load_run(again)
     file.write_bytes(data)
     held = load_file(file)
-    for text, claimed in ((facts, "0"), (facts[:50], None), ("", None), ("[]", None)):
-        save_file(held, file, {"facts": text, "sha256": claimed or arrays._digest(held, text)})
+    for header in (json.dumps({"facts": facts, "sha256": "0"}), json.dumps({"facts": facts})[:50], "", "[]"):
+        save_file(held, file, {"header": header})
         with pytest.raises(ConfigError, match=r"policy.safetensors: (truncated or )?edited; train it again"):
             load_run(again)
-    save_file(held, file, {"facts": "{}", "sha256": arrays._digest(held, "{}")})
+    file.write_bytes(arrays.pack(held, {"facts": {}, "sha256": arrays._digest(held, {})}))
     with pytest.raises(ConfigError, match=r"policy.safetensors: not the policy of the configuration beside it"):
         load_run(again)
     save_file(held, file)

@@ -1,15 +1,19 @@
 """The page while runs go on: served to this machine alone, robust against files that are being written."""
 
+import contextlib
 import socket
+import struct
 import threading
+import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
 
 import pytest
-from written_runs import write_experiment, write_run
+from written_runs import Page, read_policy, write_experiment, write_run
 
 from pcmlp.cli import main
+from pcmlp.report import watch as module
 from pcmlp.report.watch import WatchedFolder, start_server, watch
 
 
@@ -45,9 +49,138 @@ def test_the_page_is_served_to_this_machine_alone(tmp_path):
             refused.value.close()
 
 
-def test_a_page_is_made_anew_when_files_change_and_only_then(tmp_path, monkeypatch):
-    from pcmlp.report import watch as module
+def refused(address, **changes):
+    """The answer to a request that is refused."""
+    with pytest.raises(urllib.error.HTTPError) as raised:
+        urllib.request.urlopen(urllib.request.Request(address, **changes), timeout=30)
+    return raised.value
 
+
+def connect(server, sent=b""):
+    connection = socket.create_connection(server.server_address)
+    connection.settimeout(20)
+    connection.sendall(sent)
+    return connection
+
+
+def wait_until(condition):
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_every_answer_has_the_headers_that_restrict_it(tmp_path, monkeypatch):
+    write_run(tmp_path / "run", 1)
+    with served(tmp_path) as server:
+        answers = [urllib.request.urlopen(server.address + path, timeout=30) for path in ("", "version")]
+        answers.append(refused(server.address + "absent"))
+        answers.append(refused(server.address, headers={"Host": "elsewhere.example"}))
+        answers.append(refused(server.address, method="POST", data=b"x"))
+        page = Page(answers[0].read().decode())
+        monkeypatch.setattr(server.watched, "page", lambda: 1 / 0)
+        answers.append(refused(server.address))
+        monkeypatch.setattr(module, "_CONNECTIONS", 0)
+        answers.append(refused(server.address))
+    assert [answer.status for answer in answers] == [200, 200, 404, 403, 501, 500, 503]
+    for answer in answers:
+        headers = answer.headers
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Referrer-Policy"] == "no-referrer"
+        assert headers["Cache-Control"] == "no-store"
+        assert read_policy(headers["Content-Security-Policy"]) == page.policy | {"frame-ancestors": ["'none'"]}
+        answer.close()
+
+
+def test_there_are_not_too_many_connections(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_CONNECTIONS", 2)
+    with served(tmp_path) as server, contextlib.ExitStack() as opened:
+        first, _ = [opened.enter_context(connect(server)) for _ in range(2)]
+        with refused(server.address + "version") as answer:
+            assert (answer.status, answer.read()) == (503, b"too many readers at the moment; try again later\n")
+        first.close()
+        wait_until(lambda: len(server._deadlines) < 2)
+        assert fetch(server.address + "version")
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.0\r\nHost: 127"])
+def test_a_connection_without_a_request_is_ended(sent, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.2)
+    with served(tmp_path) as server, connect(server, sent) as idle:
+        assert idle.recv(100) == b""
+        wait_until(lambda: not server._deadlines)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_reader_that_does_not_take_the_page_is_ended(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(WatchedFolder, "page", lambda _: 50_000_000 * "x")
+    with served(tmp_path) as server:
+        request = f"GET / HTTP/1.0\r\nHost: 127.0.0.1:{server.server_port}\r\n\r\n".encode()
+        with connect(server, request) as slow:
+            assert slow.recv(15) == b"HTTP/1.0 200 OK"
+            wait_until(lambda: not server._deadlines)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_page_may_take_longer_to_make(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(WatchedFolder, "page", lambda _: time.sleep(0.6) or "the page")
+    with served(tmp_path) as server:
+        assert fetch(server.address) == "the page"
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path, monkeypatch, capfd):
+    asked, left = threading.Event(), threading.Event()
+
+    def slow_page(_):
+        asked.set()
+        assert left.wait(20)
+        return 5_000_000 * "x"
+
+    monkeypatch.setattr(WatchedFolder, "page", slow_page)
+    with served(tmp_path) as server:
+        request = f"GET / HTTP/1.0\r\nHost: 127.0.0.1:{server.server_port}\r\n\r\n".encode()
+        with connect(server, request) as leaving:
+            assert asked.wait(20)
+            leaving.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closes with a reset
+        left.set()
+        wait_until(lambda: not server._deadlines)
+        assert capfd.readouterr().err == ""
+        monkeypatch.setattr(module.Handler, "do_GET", lambda _: 1 / 0)  # another error is shown
+        with connect(server, request) as other:
+            assert other.recv(100) == b""
+        wait_until(lambda: not server._deadlines)
+    assert "ZeroDivisionError" in capfd.readouterr().err
+
+
+def test_only_runs_that_have_changed_are_read_again(tmp_path, monkeypatch):
+    from pcmlp.report import reading
+
+    read, logs = [], []
+    load, records = module.load, reading.read
+    monkeypatch.setattr(module, "load", lambda folder: read.append(folder.name) or load(folder))
+    monkeypatch.setattr(reading, "read", lambda folder: logs.append(folder.parent.name) or records(folder))
+    for name in ("one", "two"):
+        write_run(tmp_path / name, 1, summary=False)
+    watched = WatchedFolder(tmp_path)
+    watched.page()
+    assert read == ["one", "two"]
+    assert sorted(set(logs)) == ["one", "two"]
+    read.clear()
+    logs.clear()
+    with (tmp_path / "two/metrics.csv").open("a") as file:
+        file.write("2,0,4321,0.2,0,1,0.5,1,,3\n2,4,4321,0.2,0,1,0.5,1,,3\n")
+    page = watched.page()
+    assert "4,321" in page
+    assert "one (unfinished)" in page
+    assert (read, set(logs)) == (["two"], {"two"})
+    (tmp_path / "one/metrics.csv").unlink()  # a run that cannot be read is forgotten
+    assert "one (unfinished)" not in watched.page()
+    assert list(watched._runs) == [tmp_path / "two"]
+
+
+def test_a_page_is_made_anew_when_files_change_and_only_then(tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr(module, "compose", lambda runs, **_: made.append(len(runs)) or f"page {len(made)}")
     watched = WatchedFolder(tmp_path)
@@ -119,8 +252,6 @@ def test_what_is_being_written_is_left_out(tmp_path):
 
 
 def test_ctrl_c_ends_it(tmp_path, monkeypatch, capsys):
-    from pcmlp.report import watch as module
-
     def interrupted(_):
         raise KeyboardInterrupt
 

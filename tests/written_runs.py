@@ -112,6 +112,7 @@ class Page(HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.tags, self.attributes, self.links, self.words, self.inside = [], set(), [], "", []
+        self.inline, self.policy = [], {}  # the text of each style and script; directive -> sources
         self.feed(text)
         self.words = " ".join(self.words.split())
 
@@ -120,11 +121,22 @@ class Page(HTMLParser):
         self.inside.append(tag)
         self.attributes |= {name for name, _ in attrs}
         self.links += [value for name, value in attrs if name in ("src", "href")]
+        if tag == "style" or (tag == "script" and ("type", "application/json") not in attrs):
+            self.inline.append((tag, ""))
+        if ("http-equiv", "Content-Security-Policy") in attrs:
+            self.policy = read_policy(dict(attrs)["content"])
 
     def handle_endtag(self, tag):
         if tag in self.inside:
             del self.inside[len(self.inside) - 1 - self.inside[::-1].index(tag) :]
 
     def handle_data(self, data):
+        if self.inline and self.inside[-1] == self.inline[-1][0]:
+            self.inline[-1] = (self.inline[-1][0], self.inline[-1][1] + data)
         if not {"script", "style"} & set(self.inside):
             self.words += data
+
+
+def read_policy(text):
+    """The sources of each directive of a content security policy."""
+    return {name: sources for name, *sources in (rule.split() for rule in text.split(";"))}

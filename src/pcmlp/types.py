@@ -111,6 +111,7 @@ class Model(Part):
     """A class P of transitions and the way to choose one from data."""
 
     randomised: ClassVar[bool] = False  # whether a fitted model is a draw; `expected` is then the most likely one
+    remembers: ClassVar[bool] = False  # whether a fitted model contains all of its data, so that it gets each row once
 
     @abc.abstractmethod
     def init(self, key: Key[Array, ""], mdp: MDP) -> FittedModel:
@@ -261,7 +262,8 @@ class Algorithm(Part):
 
     @abc.abstractmethod
     def iterate(self, keys: Key[Array, " seeds"], world: World, learner: Learner, n: int) -> Iteration:
-        """Run iteration n, from 1 on. All its randomness comes from `keys` and `n`, so that a run can be resumed."""
+        """Run iteration n, from 1 on. All its randomness comes from `keys` and `n`, so that a run can be resumed.
+        It may use up `learner`: only the new one is valid afterwards."""
 
     def steps_per_iteration(self, horizon: int) -> float:
         """Return the env steps of one iteration, the expected number where it varies."""
@@ -294,7 +296,4 @@ class Unknown(eqx.Module):
 
     def __call__(self, state: State, action: Action, next_state: State) -> Array:
         """Raise: only a model that has learned the function can be planned in."""
-        raise ConfigError(
-            "reward or terminal: unknown in this world, so only a model that learns it can be planned in; "
-            "give a function"
-        )
+        raise ConfigError("reward or terminal: unknown in this world; give a function, or a model that learns it")

@@ -5,6 +5,7 @@ the host. Outside `improve`, every array of a learner has a leading axis of seed
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import Literal
 
@@ -88,14 +89,14 @@ class PCMLP(Algorithm):
     def iterate(self, keys: Key[Array, " seeds"], world: World, learner: Learner, n: int) -> Iteration:
         """Run iteration n of all seeds."""
         assert isinstance(learner, CoverLearner)
-        draw_keys, cover_keys, improve_keys = jax.vmap(lambda k: jr.split(jr.fold_in(k, n), 3), out_axes=1)(keys)
+        draw_keys, cover_keys, improve_keys = _iteration_keys(keys, jnp.array(n))
         sample = world.collect if self.draws == "episodes" else world.draw
         samples, walked = sample(draw_keys, learner.policy, self.samples_per_policy)  # line 4: K samples from d_pi_n
         rows, steps = samples, [walked]
         if self.fit_samples is not None:  # line 7: M samples from d_cover
             rows, walked = sample(cover_keys, Mixture(learner.cover), self.fit_samples)
             steps.append(walked)
-        learner, metrics = _improve(improve_keys, as_inputs(self), world.mdp, learner, samples, rows, jnp.array(n))
+        learner, metrics = _improve((improve_keys, as_inputs(self), world.mdp, samples, rows, jnp.array(n)), learner)
         env_steps = learner.env_steps + sum(jnp.sum(walked.valid, axis=1) for walked in steps)
         return Iteration(dataclasses.replace(learner, env_steps=env_steps), metrics, samples, steps)
 
@@ -134,7 +135,7 @@ class CoverLearner(Learner):
     covariance: Covariance  # Sigma_n
     model: FittedModel  # P_n
     bonus: CappedBonus  # b_n
-    replay: Replay  # the samples that the model is fitted to
+    replay: Replay  # the samples to fit to; only the newest ones if the model remembers the others
     values: Float[Array, "*seeds N"]  # J of each policy of the cover, estimated from its own K samples
 
     def deployed(self) -> Policy:
@@ -178,7 +179,9 @@ def improve(
     moment = second_moment(algo.features, samples)  # line 5
     covariance = learner.covariance.add(jnp.where(algo.covariance, moment, 0.0))  # line 6
     replay = learner.replay.add(drop_nonfinite(rows)[0])
-    model, fitted = algo.model.train(fit_key, mdp, learner.model, replay)  # line 7: maximum likelihood over P
+    forgets = algo.model.remembers and algo.fit_samples is not None  # M fresh samples are all that is fitted to
+    before = algo.model.init(fit_key, mdp) if forgets else learner.model
+    model, fitted = algo.model.train(fit_key, mdp, before, replay)  # line 7: maximum likelihood over P
     bonus = elliptical_bonus(algo, mdp, covariance)  # line 8
     policy, planned = algo.planner.plan(plan_key, imagine(mdp, model, bonus), learner.policy)  # line 9
     cover = learner.cover.push(policy)  # line 10
@@ -198,21 +201,33 @@ def improve(
 
 
 _start = brief_program(eqx.filter_vmap(start, in_axes=(0, None, None, None)))
-_improve = program(
-    eqx.filter_vmap(improve, in_axes=(0, None, None, eqx.if_array(0), eqx.if_array(0), eqx.if_array(0), None))
-)
+
+
+@brief_program
+def _iteration_keys(keys: Key[Array, " seeds"], n: Int[Array, ""]) -> Key[Array, "3 seeds"]:
+    return jax.vmap(lambda key: jr.split(jr.fold_in(key, n), 3), out_axes=1)(keys)
+
+
+@functools.partial(program, donates=True)  # the cover has room for every policy, and a copy in each iteration is slow
+def _improve(inputs: tuple, learner: CoverLearner) -> tuple[CoverLearner, dict[str, Float[Array, " seeds"]]]:
+    over_seeds = eqx.filter_vmap(
+        improve, in_axes=(0, None, None, eqx.if_array(0), eqx.if_array(0), eqx.if_array(0), None)
+    )
+    keys, algo, mdp, samples, rows, n = inputs
+    return over_seeds(keys, algo, mdp, learner, samples, rows, n)
 
 
 def learn(
     keys: Key[Array, " seeds"], algo: PCMLP, problem: Problem, num_iterations: int
 ) -> Iterator[tuple[CoverLearner, dict[str, Float[Array, " seeds"]], Transitions]]:
-    """Run Algorithm 1 for one key per seed; yield the learner, metrics and samples of every iteration."""
+    """Run Algorithm 1 for one key per seed; yield a copy of the learner, the metrics and the samples of every
+    iteration: the next iteration uses up the learner itself."""
     algo = algo.bind(problem)
     learner: Learner = algo.start(keys, problem.world.mdp, num_iterations)
     for n in range(1, num_iterations + 1):  # line 3
         learner, metrics, samples, _ = algo.iterate(keys, problem.world, learner, n)
         assert isinstance(learner, CoverLearner)
-        yield learner, metrics, samples
+        yield jax.tree.map(lambda x: x.copy() if eqx.is_array(x) else x, learner), metrics, samples
 
 
 def elliptical_bonus(algo: PCMLP, mdp: MDP, covariance: Covariance) -> CappedBonus:
@@ -227,10 +242,11 @@ def capped_ellipse(phi: Features, covariance: Float[Array, "d d"], scale: Number
 
 
 def rows_to_fit(algo: PCMLP, horizon: int, num_iterations: int) -> int:
-    """Return the number of rows to fit: M, or K for every policy, with whole episodes rounded up."""
+    """Return the number of rows to fit: M, or K for every policy, with whole episodes rounded up. If the model
+    remembers earlier rows, those of one policy are enough."""
     size = algo.samples_per_policy if algo.fit_samples is None else algo.fit_samples
     rows = size if algo.draws == "iid" else round_up(size, horizon)
-    return rows * num_iterations if algo.fit_samples is None else rows
+    return rows if algo.fit_samples is not None or algo.model.remembers else rows * num_iterations
 
 
 def estimate_value(algo: PCMLP, horizon: int, samples: Transitions) -> Float[Array, ""]:

@@ -9,7 +9,6 @@ are left out, and the sizes of measurements without runs. The task, the method, 
 same at every scale.
 """
 
-import csv
 import fnmatch
 import json
 import shlex
@@ -26,7 +25,7 @@ from pcmlp.algorithms.random import RandomPlay
 from pcmlp.errors import ConfigError
 from pcmlp.runs.checkpoint import ENDED, check_same, differences
 from pcmlp.runs.config import RunConfig, resolve, split_settings, tiny_overrides, to_json
-from pcmlp.runs.durable import read_json, room_for, write_durably
+from pcmlp.runs.durable import Damaged, read_bytes, read_json, room_for, write_durably
 from pcmlp.runs.keys import unused_reason
 from pcmlp.runs.train import train
 from pcmlp.types import Algorithm
@@ -104,7 +103,7 @@ def keep(run: Path, result: Path) -> None:
     result.mkdir(parents=True, exist_ok=True)
     (result / "summary.json").unlink(missing_ok=True)
     for name in KEPT:
-        data = (run / name).read_bytes()
+        data = read_bytes(run / name)
         with room_for(f"the {name} that is kept", result, len(data)):
             write_durably(result / name, data)
 
@@ -130,18 +129,22 @@ def check_result(config: RunConfig, result: Path) -> None:
         )
     if not is_finished(config, result):
         return
-    rows = (_read(result / "summary.json")["iterations"] + 1) * len(config.seeds)
-    text = (result / "metrics.csv").read_text() if (result / "metrics.csv").exists() else ""
-    lines = list(csv.reader(text.splitlines()))
-    if not text.endswith("\n") or len(lines) != rows + 1 or any(len(line) != len(lines[0]) for line in lines):
-        raise ConfigError(f"{result}/metrics.csv: half-written or edited; remove {result} to run it again")
+    try:
+        check_unchanged(result)
+    except (Damaged, OSError) as error:
+        raise ConfigError(f"{result}: half-written or edited ({error}); remove {result} to run it again") from error
 
 
 def is_finished(config: RunConfig, folder: Path) -> bool:
     """Return whether the folder holds a finished run of exactly this configuration."""
     if not ((folder / "summary.json").exists() and (folder / "config.json").exists()):
         return False
-    return not _changed(config, folder) and _read(folder / "summary.json").get("status") in ENDED
+    if _changed(config, folder):
+        return False
+    try:
+        return read_summary(folder).get("status") in ENDED
+    except ConfigError as error:
+        raise ConfigError(f"{error}, or remove {folder} to run it again") from error
 
 
 def _changed(config: RunConfig, folder: Path) -> str:
@@ -158,7 +161,7 @@ def _changed(config: RunConfig, folder: Path) -> str:
 def _read(path: Path) -> dict[str, Any]:
     try:
         return read_json(path)
-    except ValueError as error:
+    except Damaged as error:
         raise ConfigError(f"{path}: half-written or edited; remove {path.parent} to run it again") from error
 
 

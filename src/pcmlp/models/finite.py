@@ -7,6 +7,8 @@ paper: any maximiser of the likelihood / here: for an unvisited pair, about whic
 tabular model predicts that the state stays the same, so that only the bonus is optimistic about untried actions.
 """
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -44,13 +46,16 @@ class CountedTransition(FittedModel):
 class Tabular(Model):
     """All transitions of a finite MDP, fitted by counting."""
 
+    remembers: ClassVar[bool] = True
+
     def init(self, key: Key[Array, ""], mdp: MDP) -> CountedTransition:
         """Return a model without counts."""
         return CountedTransition(jnp.zeros((mdp.states.size, mdp.actions.size, mdp.states.size)))
 
     def train(self, key: Key[Array, ""], mdp: MDP, model: FittedModel, replay: Replay) -> tuple[FittedModel, Metrics]:
-        """Count the transitions of the replay."""
-        fitted = CountedTransition(count(replay.data, mdp.states.size, mdp.actions.size))
+        """Count the transitions of the replay, in addition to those that the model has counted."""
+        assert isinstance(model, CountedTransition)
+        fitted = CountedTransition(model.counts + count(replay.data, mdp.states.size, mdp.actions.size))
         return fitted, {"model_loss": mean_loss(fitted.counts, fitted.probabilities())}
 
 

@@ -5,7 +5,6 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import jax
 import matplotlib
 import numpy as np
 from matplotlib import colormaps
@@ -22,16 +21,13 @@ from pcmlp.report.curves import COLOURS, clean, integer_ticks, new_figure, set_t
 from pcmlp.report.reading import Run, load
 from pcmlp.report.sections import arrange, scores_of
 from pcmlp.report.tables import Table, dense_groups, returns_table, scores_table
-from pcmlp.report.views import VIEWS, View, by_policy, entered_shares, spread, view_of, visits_by_policy
+from pcmlp.report.views import VIEWS, View
 from pcmlp.report.words import describe_run
-from pcmlp.runs.episodes import Record
 
-_POINTS = 20_000  # more points would hide each other
 _GOAL_PIXELS = 300  # pixels of the goal along each axis
 _COLUMNS = 3  # columns of small maps
 _MAPS = 13  # most maps: a large one and four rows of small ones
 _SCENERY = {"goal": "#cfe8d5", "wall": "#bbbbbb"}
-_TRACED = 5  # number of policies with a map of their own, as in the paper's figure
 _STAGES = ("early", "middle", "late")
 
 
@@ -105,24 +101,20 @@ def plot_coverage(run: Run) -> Figure | None:
 
     None in a finite MDP, where `plot_visits` shows more, and while nothing has been collected.
     """
-    records = run.records()
-    if not records or records[0].rows.state.ndim != 3:
+    visits = run.visits
+    if visits is None or visits.view.finite:
         return None
-    view = view_of(run.task, records)
-    visits = visits_by_policy(records, view)
-    together, alone = entered_shares(visits, view)
+    view, policies, together, alone = visits.view, visits.policies, visits.together, visits.alone
     maps = min(len(run.seeds), _MAPS)
     rows = -(-(maps - 1) // _COLUMNS)
     heights = [4.4 if view.equal else 3.4, *[1.7 if view.equal else 1.2] * rows, 1.7]
     figure = new_figure(0.7 + sum(heights))
     grid = figure.add_gridspec(len(heights), _COLUMNS, height_ratios=heights)
-    policies = [v.n for v in visits]
     colours = ScalarMappable(Normalize(policies[0], policies[-1]), _without_palest("viridis", 0.0, 0.93))
     for seed in range(maps):
         axes = figure.add_subplot(grid[1 + (seed - 1) // _COLUMNS, (seed - 1) % _COLUMNS] if seed else grid[0, :])
-        places = np.concatenate([v.places[seed][v.valid[seed]] for v in visits])
-        n = np.concatenate([np.full(v.valid[seed].sum(), v.n) for v in visits])
-        mixed = np.random.default_rng(0).permutation(len(places))[:_POINTS]  # late points must not hide early ones
+        places, n = visits.points[seed]
+        mixed = np.random.default_rng(0).permutation(len(places))  # late points must not hide early ones
         _draw_map(axes, view, places[mixed], colours.to_rgba(n[mixed]), size=1.5 if seed else 7.0)
         if seed:
             axes.set(xticks=[], yticks=[])
@@ -140,7 +132,7 @@ def plot_coverage(run: Run) -> Figure | None:
     below.xaxis.set_major_locator(integer_ticks())
     below.legend(frameon=False, fontsize=8)
     clean(below)
-    who = f"The first {len(visits)} policies" if len(visits) > 1 else "The first policy"
+    who = f"The first {len(policies)} policies" if len(policies) > 1 else "The first policy"
     set_title(figure, f"{who} entered {together[-1].mean():.0%} of {view.cells_name}", describe_run(run))
     return figure
 
@@ -151,38 +143,26 @@ def plot_traces(run: Run) -> Figure | None:
     (paper: figure 1, bottom right.) The first steps are light, the last ones dark. None if the task has no plane of its
     own or no policy has acted.
     """
-    records, view = run.records(), VIEWS.get(run.task)
-    if view is None or not records:
+    visits = run.visits if run.task in VIEWS else None
+    if visits is None:
         return None
-    paths = {n: trace(record, view) for n, record in sorted(by_policy(records).items())}
-    policies = list(paths)
-    chosen = [policies[i] for i in spread(len(policies), _TRACED + 1)[1:]] or policies
-    titled = {f"policy {n}": [paths[n]] for n in chosen} | {f"all {len(policies)} policies": list(paths.values())}
+    count = len(visits.policies)
+    titled = {f"policy {n}": path for n, path in visits.paths.items()} | {f"all {count} policies": visits.all_paths}
     rows = -(-len(titled) // _COLUMNS)
     figure = new_figure(1.8 * rows + 0.7)
-    last_step = max(int(paths[n][1].max(initial=1)) for n in chosen)
+    last_step = max(int(steps.max(initial=1)) for _, steps in visits.paths.values())
     colours = ScalarMappable(Normalize(0, last_step), _without_palest("Blues", 0.25, 1.0))
-    for i, (title, several) in enumerate(titled.items()):
+    for i, (title, (places, steps)) in enumerate(titled.items()):
         axes = figure.add_subplot(rows, _COLUMNS, i + 1)
-        places, age = (np.concatenate(parts) for parts in zip(*several, strict=True))
-        order = np.argsort(age, kind="stable")  # late steps are drawn last: they are fewer, and would be hidden
-        _draw_map(axes, view, places[order], colours.to_rgba(age[order]), size=4.0)
+        order = np.argsort(steps, kind="stable")  # late steps are drawn last: they are fewer, and would be hidden
+        _draw_map(axes, visits.view, places[order], colours.to_rgba(steps[order]), size=4.0)
         axes.set(xticks=[], yticks=[])
         axes.set_title(title, fontsize=9, loc="left", pad=3)
     _add_bar(figure, figure.axes, colours, "step of the episode")
-    together, alone = (shares[:, 0] for shares in entered_shares(visits_by_policy(records, view), view))
-    seen = f"A policy enters up to {alone.max():.0%} of the cells, all {len(policies)} enter {together[-1]:.0%}"
+    most, together = visits.alone[:, 0].max(), visits.together[-1, 0]
+    seen = f"A policy enters up to {most:.0%} of the cells, all {count} enter {together:.0%}"
     set_title(figure, seen, f"{run.task}, {run.algo}, seed {run.seeds[0]}")
     return figure
-
-
-def trace(record: Record, view: View) -> tuple[np.ndarray, np.ndarray]:
-    """Return the places of the first seed's steps, [n, 2], and the number of each step within its episode, [n]."""
-    rows = jax.tree.map(lambda x: x[0], record.rows)
-    ended = rows.valid & (rows.terminal | rows.last)
-    row = np.arange(len(ended))
-    start = np.maximum.accumulate(np.where(np.concatenate([[True], ended[:-1]]), row, 0))
-    return view.project(rows.state)[rows.valid], (row - start)[rows.valid]
 
 
 def plot_visits(run: Run) -> Figure | None:
@@ -190,19 +170,16 @@ def plot_visits(run: Run) -> Figure | None:
 
     None if states are vectors or nothing has been collected.
     """
-    records = run.records()
-    if not records or records[0].rows.state.ndim != 2:
+    if run.visits is None or not run.visits.view.finite:
         return None
-    states, actions = view_of(run.task, records).cells
-    stages = [[records[i] for i in stage] for stage in np.array_split(np.arange(len(records)), len(_STAGES))]
-    counts = [count_pairs(stage, states, actions) for stage in stages if stage]
-    figure = new_figure(1.3 + len(counts) * max(1.3, min(0.18 * actions + 0.7, 2.5)))
-    panels = figure.subplots(len(counts), 1, sharex=True, squeeze=False)[:, 0]
-    colours = ScalarMappable(LogNorm(1, max(2, max(int(pairs.max()) for pairs in counts))), "viridis")
-    for axes, pairs, stage, name in zip(panels, counts, stages, _STAGES, strict=False):
+    stages, (_, actions) = run.visits.stages, run.visits.view.cells
+    figure = new_figure(1.3 + len(stages) * max(1.3, min(0.18 * actions + 0.7, 2.5)))
+    panels = figure.subplots(len(stages), 1, sharex=True, squeeze=False)[:, 0]
+    colours = ScalarMappable(LogNorm(1, max(2, max(int(stage.counts.max()) for stage in stages))), "viridis")
+    for axes, (first, last, pairs), name in zip(panels, stages, _STAGES, strict=False):
         tried = np.ma.masked_equal(pairs, 0)
         axes.imshow(tried, norm=colours.norm, cmap=colours.cmap, aspect="auto", interpolation="nearest")
-        when = f"{name}: iterations {stage[0].iteration} to {stage[-1].iteration}"
+        when = f"{name}: iterations {first} to {last}"
         axes.set_title(f"{when}, {np.count_nonzero(pairs)} of {pairs.size} pairs", fontsize=9, loc="left")
         axes.set(facecolor="#f0f0f0", ylabel="action")
         for axis in (axes.xaxis, axes.yaxis):
@@ -211,18 +188,9 @@ def plot_visits(run: Run) -> Figure | None:
         shrink_labels(axes)
     panels[-1].set_xlabel("state (grey: not visited in these iterations)")
     _add_bar(figure, list(panels), colours, "visits")
-    title = f"Which actions were tried where, in {records[-1].iteration:,} iterations"
+    title = f"Which actions were tried where, in {stages[-1].last:,} iterations"
     set_title(figure, title, f"{describe_run(run)} together")
     return figure
-
-
-def count_pairs(records: Sequence[Record], num_states: int, num_actions: int) -> np.ndarray:
-    """Count the visits of a finite MDP's pairs, [actions, states]."""
-    counts = np.zeros((num_actions, num_states), int)
-    for record in records:
-        rows = record.rows
-        np.add.at(counts, (rows.action[rows.valid], rows.state[rows.valid]), 1)
-    return counts
 
 
 def _draw_map(axes: Axes, view: View, places: np.ndarray, colours: np.ndarray, *, size: float) -> None:

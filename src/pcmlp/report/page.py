@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,11 @@ from pcmlp.errors import ConfigError
 from pcmlp.report import tables
 from pcmlp.report.curves import FAR_APART, look_of, plot_curves
 from pcmlp.report.figures import plot_coverage, plot_visits
+from pcmlp.report.inline import content_policy, read_inline
+from pcmlp.report.maps import map_data
 from pcmlp.report.reading import Curve, Run, read_readable_runs
 from pcmlp.report.sections import Group, Scores, Section, arrange, profile, scores_of
-from pcmlp.report.views import map_data, spread
+from pcmlp.report.visits import spread
 from pcmlp.report.words import count_of, headline
 from pcmlp.runs.durable import write_text
 
@@ -93,9 +94,7 @@ def compose(runs: Sequence[Run], *, static: bool = True, version: str | None = N
 
     With a `version`, which `pcmlp watch` gives, the page asks its server for newer versions.
     """
-    sections = arrange(runs)
-    templates = files("pcmlp.report") / "templates"
-    scripts = ("page.js", "watch.js") if version else ("page.js",)
+    sections, watched = arrange(runs), version is not None
     return (
         _environment()
         .get_template("page.html")
@@ -104,8 +103,8 @@ def compose(runs: Sequence[Run], *, static: bool = True, version: str | None = N
             version=version,
             notes=notes,
             sections=sections,
-            style=(templates / "page.css").read_text(),
-            script="".join((templates / name).read_text() for name in scripts),
+            policy=content_policy(watched=watched),
+            inline=read_inline(watched=watched),
             data=_script_data(sections),
             static=static,
             few_runs=_FEW,

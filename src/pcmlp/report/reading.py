@@ -4,9 +4,9 @@ Nothing else in the report opens a file of a run. No file is executed, and no ta
 """
 
 import importlib.metadata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,10 +14,11 @@ import numpy as np
 
 from pcmlp.errors import ConfigError, first_line
 from pcmlp.report.experiment import read_experiment
+from pcmlp.report.visits import Visits, read_visits
 from pcmlp.runs.checkpoint import ENDED, newest_manifest
 from pcmlp.runs.config import parse_record
 from pcmlp.runs.durable import check_folder, read_text
-from pcmlp.runs.episodes import Record, read
+from pcmlp.runs.episodes import read
 from pcmlp.runs.metrics import Text, by_column, read_rows, read_table
 from pcmlp.runs.summary import find_changes, last_success, read_summary
 
@@ -153,9 +154,10 @@ class Run:
         except (KeyError, ValueError) as error:
             raise ConfigError(f"{file}: has no share of successes ({error}); remove it to make it again") from error
 
-    def records(self) -> list[Record]:
-        """Read every record of the episode log, in order."""
-        return list(read(self.path / "episodes", self.log_bytes))
+    @cached_property
+    def visits(self) -> Visits | None:
+        """The places where its policies have been; None if no episodes were kept, as in committed results."""
+        return read_visits(self.task, partial(read, self.path / "episodes", self.log_bytes))
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
@@ -178,8 +180,8 @@ class Found(NamedTuple):
         return [run.damage for run in self.runs if run.damage]
 
 
-def read_readable_runs(paths: Sequence[Path]) -> Found:
-    """Read the runs at or inside the paths, each once, and say why others were left out."""
+def read_readable_runs(paths: Sequence[Path], load_run: Callable[[Path], Run] | None = None) -> Found:
+    """Read the runs at or inside the paths, each once, and say why others were left out. `load_run` replaces `load`."""
     runs: dict[Path, Run] = {}
     left_out: list[str] = []
     empty: list[str] = []
@@ -192,7 +194,7 @@ def read_readable_runs(paths: Sequence[Path]) -> Found:
         begun = {file.parent.resolve() for file in path.rglob("config.json") if not _is_plan(file.parent)}
         for folder in dict.fromkeys([*folders, *sorted(begun)]):
             try:
-                runs[folder] = load(folder)
+                runs[folder] = (load_run or load)(folder)
             except ConfigError as error:
                 left_out.append(str(error))
     return Found(list(runs.values()), list(dict.fromkeys(left_out)), empty)

@@ -1,7 +1,8 @@
 """Checkpoints, `checkpoint/NNNNNN.safetensors` in a run folder, and `--resume`.
 
-A checkpoint has all that a run needs to continue after an iteration. The last two are kept, and the one with the best
-evaluation. The replay of Algorithm 2 is left out: its rows are in `episodes/`, and may take gigabytes.
+A checkpoint has all that a run needs to continue after an iteration; `runs.run` says which iterations have one. The
+last two are kept, and the one with the best evaluation. The replay of Algorithm 2 is left out: its rows are in
+`episodes/`, and may take gigabytes.
 
 A resumed run equals an uninterrupted one, bit for bit on the same machine and versions, because all randomness of an
 iteration comes from its seed and number. So its configuration must be the same; only `steps` may grow, where no array
@@ -24,7 +25,7 @@ from pcmlp.runs.config import RunConfig, seed_keys, to_json
 from pcmlp.runs.durable import Damaged, check_folder, check_type, from_record, read_json
 from pcmlp.runs.folder import PLAN
 from pcmlp.runs.manifest import Manifest, hash_config
-from pcmlp.runs.metrics import rows_through
+from pcmlp.runs.metrics import read_rows, rows_through
 from pcmlp.runs.summary import device, read_summary, versions
 from pcmlp.settings import flatten
 from pcmlp.types import MDP, Algorithm, Learner
@@ -189,6 +190,16 @@ def newest_manifest(run: Path) -> Manifest | None:
         return from_record(Manifest, read_summary(run).get("manifest") or {})
     found = iterations(run / "checkpoint")
     return read(run / "checkpoint", found[-1]) if found else None
+
+
+def check_unchanged(run: Path) -> str | None:
+    """Raise `Damaged` if configuration or metrics of a run were edited; return a line about a damaged log, if it is."""
+    manifest = newest_manifest(run)
+    if manifest is None:
+        return None
+    manifest.check_config(read_json(run / "config.json"))
+    manifest.check_metrics(read_rows(run))
+    return manifest.describe_damage(run / "episodes")
 
 
 def latest_checkpoint(config: RunConfig, algorithm: Algorithm, mdp: MDP, run: Path) -> Checkpoint | None:

@@ -68,10 +68,14 @@ class EpisodeLog:
             left = memoryview(record)
             while left:  # a nearly full disk may write only a part
                 left = left[self._file.write(left) :]
-            os.fsync(self._file.fileno())
         self._hash.update(record)
         self.size += len(record)
         self.seal = self.size, self._hash.hexdigest()
+
+    def sync(self) -> None:
+        """Force all records to disk, before a checkpoint refers to them."""
+        with room_for("the episodes", self._folder, self.size):
+            os.fsync(self._file.fileno())
 
     def __enter__(self) -> "EpisodeLog":
         return self

@@ -9,7 +9,7 @@ if no more steps were collected.
 import importlib.util
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,12 +17,11 @@ import jax
 import numpy as np
 
 from pcmlp.errors import ConfigError, first_line
-from pcmlp.runs.checkpoint import newest_manifest
+from pcmlp.runs.checkpoint import check_unchanged
 from pcmlp.runs.config import build_problem
 from pcmlp.runs.config_file import load_task
 from pcmlp.runs.durable import Damaged
 from pcmlp.runs.episodes import Record, log_path, read
-from pcmlp.runs.metrics import read_rows
 from pcmlp.runs.summary import read_summary
 from pcmlp.spaces import Box, Space
 from pcmlp.types import MDP
@@ -51,7 +50,11 @@ def export(run: Path, name: str, *, trust_code: bool = False, say: Callable[[str
     task, record = load_task(run, trust_code=trust_code)
     mdp, folder = build_problem(task).world.mdp, run / "episodes"
     log = log_path(folder)
-    if damage := find_damage(run, record):
+    try:
+        damage = check_unchanged(run)
+    except (Damaged, OSError) as error:
+        raise ConfigError(f"{run}: {first_line(error)}; restore the file, or train the run again") from error
+    if damage:
         say(damage)
     episodes = [episode for record in read(folder) for episode in episodes_of(record, mdp.actions)]
     if not episodes:
@@ -64,19 +67,6 @@ def export(run: Path, name: str, *, trust_code: bool = False, say: Callable[[str
         summary = read_summary(run)
         about |= {"command": summary.get("command", ""), "versions": summary.get("versions", {})}
     return write(name, episodes, mdp, about)
-
-
-def find_damage(run: Path, record: Mapping[str, Any]) -> str | None:
-    """Return a line about a damaged log; raise if configuration or metrics were edited."""
-    try:
-        manifest = newest_manifest(run)
-        if manifest is None:
-            return None
-        manifest.check_config(record)
-        manifest.check_metrics(read_rows(run))
-        return manifest.describe_damage(run / "episodes")
-    except (Damaged, OSError) as error:
-        raise ConfigError(f"{run}: {first_line(error)}; restore the file, or train the run again") from error
 
 
 def check_name(name: str) -> None:

@@ -1,6 +1,6 @@
 """The run folder: `config.json`, `metrics.csv`, `summary.json`, `episodes/`, `policy/`, `checkpoint/`, `lock`.
 
-Everything is on disk before the next iteration begins, so a run that was cut off can be read. A lock allows one process
+Every iteration is written before the next one begins, so a run that was cut off can be read. A lock allows one process
 per folder: the process locks the file `lock` while it lives, and signs it. The operating system releases the lock of a
 process that died, so a stale lock blocks no other process. A file server can be wrong in both directions: it may keep
 the lock of a machine that died long ago (`once_free`), and it may release a lock whose process is alive, or not support

@@ -88,9 +88,12 @@ class MetricsFile:
             else:
                 with open_regular(self._path, "ab", os.O_WRONLY | os.O_APPEND) as file:
                     file.write(text.getvalue().encode())
-                    file.flush()
-                    os.fsync(file.fileno())
         self._count(shown)
+
+    def sync(self) -> None:
+        """Force all rows to disk, before a checkpoint refers to them."""
+        with room_for(FILE, self._path.parent, self._path.stat().st_size), open_regular(self._path) as file:
+            os.fsync(file.fileno())
 
     def _count(self, rows: Sequence[Text]) -> None:
         self._hash.update(canonical(rows))

@@ -1,7 +1,11 @@
-"""A run in progress: each iteration is evaluated, logged and saved.
+"""A run in progress: each iteration is evaluated and logged, and the run is saved as often as is cheap.
 
 The deployed policy is evaluated, and also the exploring policy if the two are planned separately. Evaluation has random
 numbers of its own, fixed by the seed, and is not counted in `env_steps`.
+
+A checkpoint is written after the first iteration of a process, then whenever the last one took at most `SAVING_SHARE`
+of the time since, and when the loop ends. So saving takes a fixed share of a run with iterations of milliseconds, and
+follows every iteration where that is cheap.
 """
 
 import itertools
@@ -33,8 +37,9 @@ from pcmlp.runs.policy import save_policies
 from pcmlp.runs.summary import CompileClock, add_findings, device, summarise, versions
 from pcmlp.settings import walk
 from pcmlp.tasks.host import GymnasiumWorld, to_host
-from pcmlp.types import Algorithm, Iteration, Learner, Problem, World
+from pcmlp.types import Algorithm, Iteration, Learner, Policy, Problem, World
 
+SAVING_SHARE = 0.02  # the largest share of a run's time that checkpoints take
 _PATIENCE = 3  # consecutive iterations without learning after which a run stops
 
 
@@ -52,8 +57,9 @@ class Run:
     algorithm: Algorithm
     folder: RunFolder
     lock: Lock
-    learner: Learner | None = None
-    done: int | None = None  # the last iteration with a checkpoint
+    learner: Learner | None = None  # after iteration `done`; the next iteration may use it up
+    deployed: Policy | None = None  # the policies of all seeds to deploy
+    done: int | None = None  # the last iteration that is logged
     rows: list[Row] = field(default_factory=list)
     latest: list[Row] = field(default_factory=list)  # rows of the newest iteration, for callbacks
     threshold: float | None = None  # the run ends when the certificate is at most this
@@ -65,6 +71,8 @@ class Run:
     _concluding: threading.Lock = field(default_factory=threading.Lock)
     _summary: dict[str, Any] | None = None  # once it is written
     _stopped: bool = False  # whether a callback has stopped the run
+    _saved: int | None = None  # the last iteration with a checkpoint
+    _due: float = 0.0  # the time from which on the next checkpoint is cheap enough
     _saving: float = 0.0  # seconds spent on saving
     _began: float = field(default_factory=time.perf_counter)
 
@@ -98,8 +106,8 @@ class Run:
         """Continue from a checkpoint, or from the beginning; anything later in the folder is dropped and done again."""
         n = -1
         if point is not None:
-            self.learner, self.before, self.done = point.learner, point.facts, point.facts.iteration
-            n = point.facts.iteration
+            self.learner, self.deployed, self.before = point.learner, point.learner.deployed(), point.facts
+            n = self.done = self._saved = point.facts.iteration
         self.lock.check()
         write_text(self.folder.path / "config.json", to_json(self.config))
         checkpoint.sweep(self.folder.checkpoint)
@@ -127,7 +135,7 @@ class Run:
         for n in itertools.takewhile(lambda _: not (asked() or self._stopped or self.certified()), todo):
             try:
                 iteration = self.algorithm.iterate(self.keys, self.world, learner, n)
-            except RunStopped as error:  # save the iterations before the failure
+            except RunStopped as error:  # the world failed: save the iterations before the failure
                 failure = error
                 break
             learner = iteration.learner
@@ -139,6 +147,7 @@ class Run:
                 self.finish_iteration(*begun.popleft(), log)
         while begun:
             self.finish_iteration(*begun.popleft(), log)
+        self.save(log)
         if failure is not None:
             raise failure
         if self.certified():
@@ -147,10 +156,10 @@ class Run:
 
     def certified(self) -> bool:
         """Return whether the certificates so far end the run; also checked right after resuming."""
-        return is_certified(self.rows, self.done, self.threshold)
+        return is_certified(self.rows[-len(self.config.seeds) :], self.done, self.threshold)
 
     def finish_iteration(self, n: int, iteration: Iteration, log: EpisodeLog) -> None:
-        """Evaluate an iteration and write it to disk."""
+        """Evaluate an iteration, log it, and write a checkpoint if that is cheap enough."""
         self.learner = iteration.learner
         walked = to_host(iteration.walked)  # copied now, because the accelerator may be busy later
         began = time.perf_counter()
@@ -162,14 +171,30 @@ class Run:
         self.findings.add(walked)
         measured = {name: np.asarray(values) for name, values in iteration.metrics.items()}
         self.record(n, measured)
+        self.done = n
+        if time.perf_counter() >= self._due:
+            self.save(log)
+        try:
+            self.tell()
+            self.check_progress(measured)
+        except Exception:  # of a callback, or nothing is learned: no iteration is lost
+            self.save(log)
+            raise
+
+    def save(self, log: EpisodeLog) -> None:
+        """Write a checkpoint of the last iteration, unless it has one."""
+        if self.done is None or self.done == self._saved:
+            return
+        assert self.learner is not None
         began = time.perf_counter()
         self.lock.check()
+        log.sync()
+        self.folder.metrics.sync()
         light = self.algorithm.without_replay(self.learner)
-        checkpoint.save(self.folder.checkpoint, light, self.facts(n))
-        self._saving += time.perf_counter() - began
-        self.done = n
-        self.tell()
-        self.check_progress(measured)
+        checkpoint.save(self.folder.checkpoint, light, self.facts(self.done))
+        self._saved, ended = self.done, time.perf_counter()
+        self._saving += ended - began
+        self._due = ended + (ended - began) / SAVING_SHARE
 
     def conclude(self, status: str, command: str) -> dict[str, Any]:
         """Write the summary and the policies; return the summary. Two threads may call this at the end of a run, of
@@ -185,9 +210,9 @@ class Run:
         stands = standing(self.config, self.algorithm, self.problem)
         if stands is not None:
             summary["certificate"] = {**stands._asdict(), "stop_when_certified": self.threshold}
-        if self.learner is not None:
+        if self.deployed is not None:
             self.lock.check()
-            save_policies(self.folder.policy, self.learner.deployed(), self.config)
+            save_policies(self.folder.policy, self.deployed, self.config)
         self.lock.check()
         self.folder.write_summary(summary)  # last: a run with a summary is whole
         return summary
@@ -210,7 +235,7 @@ class Run:
 
     def facts(self, n: int) -> Facts:
         """Return the facts for the checkpoint of iteration n."""
-        score = float(np.mean([row["eval_return_mean"] for row in self.rows if row["iteration"] == n]))
+        score = float(np.mean([row["eval_return_mean"] for row in self.latest]))
         return Facts(
             **self.manifest().record,
             iteration=n,
@@ -226,10 +251,11 @@ class Run:
     def record(self, n: int, metrics: dict[str, np.ndarray]) -> None:
         """Evaluate the policies, and write a row of `metrics.csv` for each seed."""
         assert self.learner is not None
-        policies = {"eval": self.learner.deployed(), "explore": self.learner.policy}
+        self.deployed = self.learner.deployed()
+        policies = {"eval": self.deployed, "explore": self.learner.policy}
         returns = {name: evaluator.returns(policies[name]) for name, evaluator in self._evaluators.items()}
         metrics = metrics | self._entered.columns()
-        metrics |= certificates(self.problem, policies["eval"], metrics, returns["eval"])
+        metrics |= certificates(self.problem, self.deployed, metrics, returns["eval"])
         steps = np.asarray(self.learner.env_steps)
         wall_s = self.spent()["wall_s"]
         self.latest = []
@@ -247,7 +273,7 @@ class Run:
         self.folder.metrics.append(self.latest)
 
     def tell(self) -> None:
-        """Call the callbacks. The iteration is already on disk, so an error in a callback loses nothing."""
+        """Call the callbacks."""
         self._stopped = not notify(self.callbacks, self, mean_of(self.latest)) or self._stopped
 
 
