@@ -8,6 +8,8 @@ import re
 
 from damaged_bytes import flip, insert
 
+from pcmlp.runs.durable import _SEAL, hash_record
+
 RAW = "@@raw@@"  # stands for a token that `json.dumps` does not write
 TOKENS = ("NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1" * 5000, "[" * 100_000, "nul", "'x'", "01", "{}}", "")
 WORDS = ("finished", "certified", "failed", "interrupted", "combination-lock", "point-umaze", "low-rank", "pcmlp",
@@ -160,6 +162,21 @@ def values_swapped(parent, key, rng):
     return other
 
 
+def forged(data, rng):
+    """A value of another type, with a seal that fits it. (Another value with such a seal would be another file.)"""
+    try:
+        record = json.loads(data)
+        del record[_SEAL]
+        path = rng.choice([path for path in nodes(record) if parent_of(record, path)[path[-1]] is not None])
+    except (ValueError, KeyError, TypeError, IndexError):
+        return flip(data, rng)
+    parent = parent_of(record, path)
+    before = parent[path[-1]]
+    kind = (int, float) if isinstance(before, int | float) else type(before)
+    parent[path[-1]] = value = rng.choice([each for each in ("x", [], {}, 7) if not isinstance(each, kind)])
+    return json.dumps({**record, _SEAL: hash_record(record)}, indent=2).encode(), f"{path} {value!r}"
+
+
 def whole_of_another_type(data, rng):
     return rng.choice([b"[]", b"null", b"0", b'"x"', b"{}", b"[[]]", b"NaN", b"[" * 100_000, b'{"a":' * 50_000])
 
@@ -174,7 +191,8 @@ def only_the_look(data, rng):
 
 
 JSON = [other_value, other_value, other_value, other_number, other_number, raw_token, key_gone, key_more, key_twice,
-        key_renamed, values_swapped, whole_of_another_type, only_the_look, digit, line, encoding]  # fmt: skip
+        key_renamed, values_swapped, forged, forged, whole_of_another_type, only_the_look, digit, line,
+        encoding]  # fmt: skip
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
