@@ -23,10 +23,11 @@ from pcmlp.algorithms.model_free import ModelFree
 from pcmlp.algorithms.pc_pg import PCPG
 from pcmlp.algorithms.random import RandomPlay
 from pcmlp.errors import ConfigError
-from pcmlp.runs.checkpoint import ENDED, check_same, differences
+from pcmlp.runs.checkpoint import ENDED, check_same, check_unchanged, differences
 from pcmlp.runs.config import RunConfig, resolve, split_settings, tiny_overrides, to_json
 from pcmlp.runs.durable import Damaged, read_bytes, read_json, room_for, write_durably
 from pcmlp.runs.keys import unused_reason
+from pcmlp.runs.summary import read_summary
 from pcmlp.runs.train import train
 from pcmlp.types import Algorithm
 

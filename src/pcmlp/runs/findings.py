@@ -13,6 +13,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from pcmlp.replay import Transitions
+from pcmlp.runs.config import RunConfig
+from pcmlp.settings import walk
 from pcmlp.spaces import Box, Finite
 
 _COST = 0.1  # rewards that differ by less are a cost of acting
@@ -113,3 +115,18 @@ class Findings:
         if share is not None and share >= _ALMOST_ALL:
             return "; ".join([*parts, f"check that the reward can be reached, or continue with {longer}"])
         return "; ".join([*parts, f"continue with {longer}, or raise bonus_scale"])
+
+
+def failed_seeds(config: RunConfig, metrics: dict[str, np.ndarray]) -> dict[int, str]:
+    """Return the seeds that learned nothing in an iteration, and why."""
+    steps = next((value for key, _, value in walk(config.algorithm) if key == "model.steps"), 1)  # of one fit
+    found: dict[int, str] = {}
+    for name, most, why in (
+        ("model_skipped", steps, "every step of the model's fit failed"),
+        ("covariance_skipped", 1, "the samples could not be added to the covariance"),
+        ("outcome_skipped", 1, "reward and end could not be learned"),
+    ):
+        for seed, value in zip(config.seeds, metrics.get(name, ()), strict=False):
+            if value >= most:
+                found[seed] = why
+    return found

@@ -29,13 +29,12 @@ from pcmlp.runs.config import RunConfig, seed_keys, to_json
 from pcmlp.runs.durable import write_text
 from pcmlp.runs.episodes import EpisodeLog, cut, read
 from pcmlp.runs.evaluate import Entered, Evaluator, evaluation_keys, scores
-from pcmlp.runs.findings import UNSEEN, Findings
+from pcmlp.runs.findings import UNSEEN, Findings, failed_seeds
 from pcmlp.runs.folder import Lock, RunFolder
 from pcmlp.runs.manifest import Manifest
 from pcmlp.runs.metrics import Row, as_read
 from pcmlp.runs.policy import save_policies
 from pcmlp.runs.summary import CompileClock, add_findings, device, summarise, versions
-from pcmlp.settings import walk
 from pcmlp.tasks.host import GymnasiumWorld, to_host
 from pcmlp.types import Algorithm, Iteration, Learner, Policy, Problem, World
 
@@ -286,18 +285,3 @@ def mean_of(rows: list[Row]) -> dict[str, float]:
     """Return the mean over seeds of every column that all of them have."""
     columns = [name for name in rows[0] if name != "seed" and all(row[name] is not None for row in rows)]
     return {name: float(np.mean([row[name] for row in rows])) for name in columns}
-
-
-def failed_seeds(config: RunConfig, metrics: dict[str, np.ndarray]) -> dict[int, str]:
-    """Return the seeds that learned nothing in an iteration, and why."""
-    steps = next((value for key, _, value in walk(config.algorithm) if key == "model.steps"), 1)  # of one fit
-    found: dict[int, str] = {}
-    for name, most, why in (
-        ("model_skipped", steps, "every step of the model's fit failed"),
-        ("covariance_skipped", 1, "the samples could not be added to the covariance"),
-        ("outcome_skipped", 1, "reward and end could not be learned"),
-    ):
-        for seed, value in zip(config.seeds, metrics.get(name, ()), strict=False):
-            if value >= most:
-                found[seed] = why
-    return found
