@@ -205,7 +205,7 @@ class Judge:
             found = scene.outcome(self, said)
         except Exception as error:
             return "other", f"{type(error).__name__}: {error}"
-        if found in expected or scene.name in ("report", "export") and outcomes.is_absent(what):
+        if found in expected or scene.name in ("report", "export", "plan") and outcomes.is_absent(what):
             return "same", ""
         return "other", outcomes.difference(expected[0], found)
 
