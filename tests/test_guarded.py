@@ -125,7 +125,7 @@ def test_an_experiment_shows_nothing_from_elsewhere(tmp_path):
     write_experiment(folder)
     (tmp_path / "private.csv").write_text("secret\n1\n")
     (folder / "x.csv").symlink_to(tmp_path / "private.csv")
-    write_run(folder / "task/run")
+    write_run(folder / "somewhere/run")
     with pytest.raises(ConfigError, match="a link"):
         report([folder])
 

@@ -224,6 +224,7 @@ def test_who_explores_with_no_reward_solves_nothing(tmp_path):
             path = write_run(tmp_path / f"held_out/{task}/{label}", 3, task=task)
             config = json.loads((path / "config.json").read_text())
             (path / "config.json").write_text(json.dumps({**config, "reward_free": True}))
+            change_summary(path)
             if label == "pcmlp":
                 (path / "places.csv").write_text("place,seed,success\na,0,1.0\na,4,0.5\n")
             runs.append(load(path))

@@ -13,7 +13,7 @@ from pcmlp.runs.durable import read_json, read_sealed, write_sealed
 from pcmlp.runs.episodes import EpisodeLog, log_path
 from pcmlp.runs.folder import RunFolder
 from pcmlp.runs.manifest import Manifest, hash_config
-from pcmlp.runs.metrics import canonical, read_rows
+from pcmlp.runs.metrics import hash_rows, read_rows
 from pcmlp.tasks import TASKS
 
 SEEDS = (0, 4)
@@ -81,7 +81,11 @@ def write_summary(path, summary):
     rows, log = read_rows(path), log_path(path / "episodes")
     written = log.read_bytes() if log.exists() else None
     sealed = (None, None) if written is None else (len(written), hashlib.sha256(written).hexdigest())
-    hashes = hash_config(read_json(path / "config.json")), len(rows), hashlib.sha256(canonical(rows)).hexdigest()
+    hashes = (
+        hash_config(read_json(path / "config.json")),
+        len(rows),
+        hash_rows(rows),
+    )
     write_sealed(path / "summary.json", {**summary, "manifest": Manifest(*hashes, *sealed).record})
 
 

@@ -6,7 +6,7 @@ paper leaves open. Finished runs are kept and not repeated; a table has a row fo
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pcmlp.errors import ConfigError
@@ -137,7 +137,7 @@ def conduct(
         run_local(jobs, runs, results)
     folder = results / experiment.name
     check_tables(folder)
-    describe(experiment, scale, folder, order, {})
+    describe(experiment, scale, folder, order)
     for name, measure in experiment.measured.items():
         table = folder / f"{name}.csv"
         if whole and not (table.exists() and read_table(table)):  # reading raises if it is damaged
@@ -158,7 +158,9 @@ def _time(job: Job, runs: Path, results: Path) -> None:
         run_local([job], runs, results)
 
 
-def describe(experiment: Experiment, scale: Scale, folder: Path, order: int, tables: dict[str, str]) -> None:
+def describe(
+    experiment: Experiment, scale: Scale, folder: Path, order: int = 0, tables: Mapping[str, str] | None = None
+) -> None:
     """Write `experiment.json`, from which the page reads the description of an experiment and the hashes of its
     tables."""
     record = {
@@ -169,7 +171,7 @@ def describe(experiment: Experiment, scale: Scale, folder: Path, order: int, tab
         "scale": scale.name,
         "order": order,
         "runs": [job.where.as_posix() for job in experiment.jobs()],
-        "tables": tables,
+        "tables": dict(tables or {}),
     }
     folder.mkdir(parents=True, exist_ok=True)
     write_sealed(folder / "experiment.json", record)

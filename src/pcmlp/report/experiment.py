@@ -1,6 +1,7 @@
 """The files of an experiment's folder: its description, `experiment.json`, and its tables."""
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ class Experiment:
 def read_experiment(folder: Path) -> Experiment | None:
     """Read the folder's `experiment.json`, if it has one."""
     file = folder / "experiment.json"
-    if not file.exists():
+    if not os.path.lexists(file):
         return None
     try:
         content = read_sealed(file)
@@ -67,7 +68,7 @@ def _beside(folder: Path, names: Sequence[str]) -> Iterator[Path]:
     results = folder.parent
     for name in names:
         path = results / name
-        if not path.resolve().is_relative_to(results.resolve()):
+        if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(results)):
             raise ValueError(f"{name} is outside of {results}")
         if (path / "metrics.csv").exists():
             yield path

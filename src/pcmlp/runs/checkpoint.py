@@ -25,7 +25,7 @@ from pcmlp.runs.config import RunConfig, seed_keys, to_json
 from pcmlp.runs.durable import Damaged, check_folder, check_type, from_record, read_json
 from pcmlp.runs.folder import PLAN
 from pcmlp.runs.manifest import Manifest, hash_config
-from pcmlp.runs.metrics import read_rows, rows_through
+from pcmlp.runs.metrics import COLUMNS, read_rows
 from pcmlp.runs.summary import device, read_summary, versions
 from pcmlp.settings import flatten
 from pcmlp.types import MDP, Algorithm, Learner
@@ -179,9 +179,15 @@ def is_finished(run: Path, config: RunConfig) -> bool:
     if not (run / "summary.json").exists():
         return False
     summary = read_summary(run)
+    if summary.get("status") not in ENDED:
+        return False
+    try:
+        check_unchanged(run)
+    except (Damaged, OSError) as error:
+        raise ConfigError(f"{run}: {first_line(error)}; give another out folder") from error
     if summary["status"] == "certified":
         return read_json(run / "config.json")["steps"] == config.steps
-    return summary["status"] == "finished" and summary["iterations"] == config.num_iterations
+    return summary.get("iterations") == config.num_iterations
 
 
 def newest_manifest(run: Path) -> Manifest | None:
@@ -249,7 +255,10 @@ def _check_files(run: Path, folder: Path, found: list[int]) -> None:
 def _damage(run: Path, n: int, facts: Facts) -> str | None:
     """Return what is wrong with the metrics or the log up to iteration n; None if nothing is."""
     try:
-        facts.check_metrics(rows_through(run, n))
+        rows = read_rows(run)
+        facts.check_metrics(rows)
+        if tuple(rows[0])[: len(COLUMNS)] != COLUMNS:
+            raise Damaged("its columns are in another order")
     except (Damaged, OSError) as error:
         return f"metrics.csv: truncated or edited before iteration {n} of the checkpoint ({first_line(error)})"
     if not facts.has_log(run / "episodes"):

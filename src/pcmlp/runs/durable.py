@@ -26,7 +26,7 @@ import typeguard
 from pcmlp.errors import ConfigError, RunStopped
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_LARGEST = 2**26  # bytes of a file with text
+_LARGEST = 2**28  # bytes of a file, unless more are allowed
 _DEEPEST = 20  # levels of nested JSON
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows has neither
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # opening a pipe would wait for its other end
@@ -55,11 +55,11 @@ def open_regular(path: Path, mode: str = "rb", flags: int = os.O_RDONLY, bufferi
     return cast(BinaryIO, os.fdopen(handle, mode, buffering))
 
 
-def read_bytes(path: Path, most: int | None = None) -> bytes:
+def read_bytes(path: Path, most: int = _LARGEST) -> bytes:
     """Return the contents of a regular file of at most `most` bytes."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        if most is not None and size > most:
+        if size > most:
             raise Damaged(f"has {show_size(size)}, at most {show_size(most)} are expected")
         return file.read()
 
@@ -67,7 +67,7 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
 def read_text(path: Path) -> str:
     """Return the contents of a text file."""
     try:
-        return read_bytes(path, _LARGEST).decode()
+        return read_bytes(path).decode()
     except UnicodeDecodeError as error:
         raise Damaged("not text in UTF-8") from error
 
@@ -126,7 +126,7 @@ def check_type(value: Any, kind: type[Kind] | Any, what: str) -> Kind:
     try:
         return typeguard.check_type(value, kind, collection_check_strategy=strategy)
     except typeguard.TypeCheckError as error:
-        raise Damaged(f"{what}: {error}") from error
+        raise Damaged(f"{what}: {' '.join(str(error).split())}") from error
 
 
 def from_record(kind: type[Kind], record: dict[str, Any]) -> Kind:
@@ -200,14 +200,14 @@ def check_folder(run: Path) -> None:
     """Raise unless a run folder and the folders in it contain nothing but files and folders: a link could lead
     anywhere, and a pipe could block."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        for entry in os.scandir(run):
-            is_folder = entry.is_dir(follow_symlinks=False)
-            if entry.name in FOLDERS and not is_folder:
-                raise ConfigError(f"{entry.path}: not a folder; put the folder itself there, or remove it")
-            for each in (entry, *(os.scandir(entry) if is_folder else ())):
-                if not (each.is_file(follow_symlinks=False) or each.is_dir(follow_symlinks=False)):
+        for entry in run.iterdir():
+            is_folder = entry.is_dir() and not entry.is_symlink()
+            for each in (entry, *(entry.iterdir() if is_folder else ())):
+                if each.is_symlink() or not (each.is_file() or each.is_dir()):
                     kind = "a link, which may lead anywhere" if each.is_symlink() else "not a file"
-                    raise ConfigError(f"{each.path}: {kind}; put the file itself there, or remove it")
+                    raise ConfigError(f"{each}: {kind}; put the file itself there, or remove it")
+            if entry.name in FOLDERS and not is_folder:
+                raise ConfigError(f"{entry}: not a folder; put the folder itself there, or remove it")
 
 
 @contextlib.contextmanager
@@ -226,7 +226,7 @@ def room_for(what: str, folder: Path, needed: int) -> Iterator[None]:
         ) from error
 
 
-def show_size(size: float) -> str:
+def show_size(size: int | float) -> str:
     """Return a number of bytes as text, such as 1.5 MB."""
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size >= scale:

@@ -14,26 +14,18 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from pcmlp.replay import Transitions
-from pcmlp.runs.arrays import pack, read_header, unpack
-from pcmlp.runs.durable import Damaged, from_record, open_regular, room_for
+from pcmlp.runs.arrays import pack, unpack
+from pcmlp.runs.durable import Damaged, check_type, open_regular, room_for
 
 _MAGIC = b"PCEP"
 _PART = 2**24  # number of bytes that are read at a time
 _HEADER = struct.Struct("<4sQI")
 _FIELDS = tuple(field.name for field in fields(Transitions))
-
-
-class Header(NamedTuple):
-    """The metadata of a record."""
-
-    iteration: int
-    seeds: list[int]
 
 
 @dataclass(frozen=True)
@@ -62,7 +54,7 @@ class EpisodeLog:
     def append(self, iteration: int, seeds: Sequence[int], rows: Transitions) -> None:
         """Append a record; `rows` have a leading axis of seeds."""
         arrays = {name: np.asarray(x, order="C") for name, x in zip(_FIELDS, jax.tree.leaves(rows), strict=True)}
-        payload = pack(arrays, Header(iteration, list(seeds))._asdict())
+        payload = pack(arrays, {"iteration": iteration, "seeds": list(seeds)})
         with room_for(f"the episodes of iteration {iteration}", self._folder, len(payload)):
             record = _HEADER.pack(_MAGIC, len(payload), zlib.crc32(payload)) + payload
             left = memoryview(record)
@@ -101,28 +93,18 @@ def log_path(folder: Path) -> Path:
 def read(folder: Path, most: int | None = None) -> Iterator[Record]:
     """Yield the records in the first `most` bytes of a log, or in all of it, in the order they were written, up to the
     first one that cannot be read."""
-    size = 0
-    for payload in _payloads(folder):
-        size += _HEADER.size + len(payload)
-        if most is not None and size > most:
+    for record, end in _records(folder):
+        if most is not None and end > most:
             return
-        try:
-            header, arrays = unpack(payload)
-            yield _check(from_record(Header, header), arrays)
-        except Damaged:
-            return
+        yield record
 
 
 def measure(folder: Path) -> tuple[int, int | None]:
     """Return how many bytes of a log can be read, and the iteration of the last record in them."""
-    size, last = 0, None
-    for payload in _payloads(folder):
-        try:
-            last = from_record(Header, read_header(payload)).iteration
-        except Damaged:
-            break
-        size += _HEADER.size + len(payload)
-    return size, last
+    end, last = 0, None
+    for record, end in _records(folder):
+        last = record.iteration
+    return end, last
 
 
 def cut(folder: Path, size: int) -> None:
@@ -132,12 +114,39 @@ def cut(folder: Path, size: int) -> None:
             file.truncate(size)
 
 
-def _check(header: Header, arrays: dict[str, np.ndarray]) -> Record:
-    """Return a record whose arrays have a row for each seed and step."""
-    rows = {array.shape[:2] for array in arrays.values()}
-    if arrays.keys() != set(_FIELDS) or len(rows) != 1 or next(iter(rows))[:1] != (len(header.seeds),):
+def _records(folder: Path) -> Iterator[tuple[Record, int]]:
+    """Yield the records that can be read, each with the number of bytes up to its end."""
+    end, kinds = 0, None
+    for payload in _payloads(folder):
+        try:
+            header, arrays = unpack(payload)
+            seeds = check_type(header.get("seeds"), list[int], "seeds")
+            record = Record(check_type(header.get("iteration"), int, "iteration"), tuple(seeds), _transitions(arrays))
+        except Damaged:
+            return
+        found = [(array.shape[2:], array.dtype) for array in jax.tree.leaves(record.rows)]
+        if record.rows.valid.shape[0] != len(seeds) or kinds not in (None, found):  # not of the same task
+            return
+        kinds, end = found, end + _HEADER.size + len(payload)
+        yield record, end
+
+
+def _transitions(arrays: dict[str, np.ndarray]) -> Transitions:
+    """Return the arrays as rows; raise `Damaged` unless each has a row for each seed and step."""
+    if arrays.keys() != set(_FIELDS) or len({array.shape[:2] for array in arrays.values()}) != 1:
         raise Damaged("edited")
-    return Record(header.iteration, tuple(header.seeds), Transitions.of_arrays(*(arrays[name] for name in _FIELDS)))
+    rows = Transitions.of_arrays(*(arrays[name] for name in _FIELDS))
+    flat, flags = (rows.reward, rows.terminal, rows.last, rows.valid), (rows.terminal, rows.last, rows.valid)
+    kinds = {array.dtype.kind for array in (rows.state, rows.action, rows.reward)}
+    if (
+        rows.state.shape != rows.next_state.shape
+        or rows.state.dtype != rows.next_state.dtype
+        or any(array.ndim != 2 for array in flat)
+        or any(array.dtype != bool for array in flags)
+        or not kinds <= set("fiu")
+    ):
+        raise Damaged("edited")
+    return rows
 
 
 def _payloads(folder: Path) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from pcmlp.errors import ConfigError, first_line
-from pcmlp.runs.checkpoint import check_unchanged
+from pcmlp.runs.checkpoint import check_unchanged, newest_manifest
 from pcmlp.runs.config import build_problem
 from pcmlp.runs.config_file import load_task
 from pcmlp.runs.durable import Damaged
@@ -51,14 +51,16 @@ def export(run: Path, name: str, *, trust_code: bool = False, say: Callable[[str
     mdp, folder = build_problem(task).world.mdp, run / "episodes"
     log = log_path(folder)
     try:
-        damage = check_unchanged(run)
+        damage, manifest = check_unchanged(run), newest_manifest(run)
     except (Damaged, OSError) as error:
         raise ConfigError(f"{run}: {first_line(error)}; restore the file, or train the run again") from error
+    records = read(folder, manifest.log_bytes if manifest else None)
+    episodes = [episode for each in records for episode in episodes_of(each, mdp.actions)]
+    if not episodes:
+        remedy = "train the run first, with resume=True if it was cut off"
+        raise ConfigError(damage or f"{log}: it has no whole episode; {remedy}")
     if damage:
         say(damage)
-    episodes = [episode for record in read(folder) for episode in episodes_of(record, mdp.actions)]
-    if not episodes:
-        raise ConfigError(f"{log}: it has no whole episode; train the run first, with resume=True if it was cut off")
     wanted = (mdp.states.size,) if isinstance(mdp.states, Box) else ()
     if any(episode.observations.shape[1:] != wanted for episode in episodes):
         raise ConfigError(f"{log}: not the episodes of the configuration beside it; train the run again")

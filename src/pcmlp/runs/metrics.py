@@ -34,9 +34,9 @@ COLUMNS = (
     "wall_s",
 )
 _WHOLE = ("iteration", "seed", "env_steps")
-_NAME = re.compile(r"\w{1,80}")
-_INTEGER = re.compile(r"\d{1,18}")
-_REAL = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?|-?inf|nan")
+_NAME = re.compile(r"\w{1,80}", re.ASCII)
+_INTEGER = re.compile(r"\d{1,18}", re.ASCII)
+_REAL = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?|-?inf|nan", re.ASCII)
 
 Row = dict[str, Any]  # column -> number, or None where it is not defined
 Text = dict[str, str]  # column -> cell
@@ -58,9 +58,9 @@ class MetricsFile:
         self._hash = hashlib.sha256()
         self.seal = Seal(0, self._hash.hexdigest())  # of all rows so far
 
-    def cut(self, iteration: int) -> list[Row]:
-        """Drop the rows after an iteration, and return the others."""
-        kept = rows_through(self._path.parent, iteration)
+    def cut(self, rows: int) -> list[Row]:
+        """Keep only this number of rows, and return them."""
+        kept = read_rows(self._path.parent)[:rows] if rows else []
         if not kept:
             self._path.unlink(missing_ok=True)
             return []
@@ -96,23 +96,26 @@ class MetricsFile:
             os.fsync(file.fileno())
 
     def _count(self, rows: Sequence[Text]) -> None:
-        self._hash.update(canonical(rows))
+        self._hash.update(canonical(self._columns, rows))
         self.seal = Seal(self.seal.rows + len(rows), self._hash.hexdigest())
 
 
-def canonical(rows: Iterable[Text]) -> bytes:
+def canonical(columns: Iterable[str], rows: Iterable[Text]) -> bytes:
     """Return rows as the bytes that are hashed."""
-    lines = (
-        ",".join(f"{name}={cell}" for name, cell in sorted(row.items()) if cell and not name.endswith("_s"))
-        for row in rows
-    )
+    kept = [name for name in columns if not name.endswith("_s")]
+    lines = (",".join(f"{name}={row[name]}" for name in kept if row.get(name)) for row in rows)
     return "".join(f"{line}\n" for line in lines).encode()
+
+
+def hash_rows(rows: Sequence[Text]) -> str:
+    """Return the hash of rows in the order of the file."""
+    return hashlib.sha256(canonical(rows[0] if rows else (), rows)).hexdigest()
 
 
 def matches(rows: Sequence[Text], seal: Seal) -> bool:
     """Return whether rows begin with those that were sealed."""
     found = rows[: seal.rows]
-    return len(found) == seal.rows and hashlib.sha256(canonical(found)).hexdigest() == seal.sha256
+    return len(found) == seal.rows and hash_rows(found) == seal.sha256
 
 
 def read_rows(run: Path) -> list[Text]:
@@ -128,12 +131,6 @@ def read_rows(run: Path) -> list[Text]:
         for name, cell in row.items():
             _parse(name, cell)
     return rows
-
-
-def rows_through(run: Path, iteration: int) -> list[Text]:
-    """Return the rows up to an iteration; none if there is no file."""
-    rows = read_rows(run) if (run / FILE).exists() else []
-    return [row for row in rows if int(row["iteration"] or 0) <= iteration]
 
 
 def read_metrics(run: Path) -> dict[str, list[float]]:

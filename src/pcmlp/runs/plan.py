@@ -29,7 +29,7 @@ from pcmlp.runs.durable import write_sealed
 from pcmlp.runs.episodes import read
 from pcmlp.runs.folder import PLAN, RunFolder, check_free
 from pcmlp.runs.policy import Aim, Functions, check_functions, save_policies, with_objective
-from pcmlp.runs.summary import device, versions
+from pcmlp.runs.summary import device, read_summary, versions
 from pcmlp.tasks.checks import Samples
 from pcmlp.trees import take
 from pcmlp.types import MDP, Policy, Problem, Unknown
@@ -78,6 +78,8 @@ def load_learned(run: Path, seeds: Sequence[int] = (), *, trust_code: bool = Fal
     point = latest_checkpoint(config, algorithm, algorithm.explored_world(problem).mdp, run)
     if point is None:
         raise ConfigError(f"{run}: has no checkpoint, so no model; train it for an iteration first")
+    if (run / "summary.json").exists() and read_summary(run)["iterations"] != point.facts.iteration:
+        raise ConfigError(f"{run}: its last checkpoint is gone; restore it, or train the run again")
     assert isinstance(point.learner, DeepLearner)
     rows = jnp.array([config.seeds.index(seed) for seed in chosen])
     keys, learner = seed_keys(config.seeds)[rows], take(point.learner, rows)

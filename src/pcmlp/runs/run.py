@@ -103,16 +103,16 @@ class Run:
 
     def restore(self, point: Checkpoint | None) -> None:
         """Continue from a checkpoint, or from the beginning; anything later in the folder is dropped and done again."""
-        n = -1
         if point is not None:
             self.learner, self.deployed, self.before = point.learner, point.learner.deployed(), point.facts
-            n = self.done = self._saved = point.facts.iteration
+            self.done = self._saved = point.facts.iteration
         self.lock.check()
         write_text(self.folder.path / "config.json", to_json(self.config))
         checkpoint.sweep(self.folder.checkpoint)
         (self.folder.path / "summary.json").unlink(missing_ok=True)  # the run is in progress again
-        self.rows = self.folder.metrics.cut(n)
-        cut(self.folder.episodes, 0 if self.before is None else self.before.log_bytes or 0)
+        before = self.before
+        self.rows = self.folder.metrics.cut(before.metrics_rows if before else 0)
+        cut(self.folder.episodes, (before.log_bytes or 0) if before else 0)
         for record in read(self.folder.episodes):
             self._entered.add([record.rows])
             self.findings.add([record.rows])
