@@ -55,8 +55,12 @@ def choose(rng):
     trouble, seeds = rng.choice(TROUBLES), rng.choice([(0,), (0, 7)])
     (task, algo), own = rng.choice(PLAIN), []
     if trouble in TROUBLED:
+        seeds = (0, 7)  # with a fault in either
         file = Path(__file__).parent / "troubled.py"
-        task, algo = f"{file}:{TROUBLED[trouble]}", rng.choice(["pcmlp", "trpo"])
+        task, algo = (
+            f"{file}:{TROUBLED[trouble]}",
+            rng.choice(["pcmlp", "trpo"] if "hang" not in trouble else ["pcmlp"]),
+        )  # trpo steps more, 5 s each
         own = ["task.workers=1", "task.timeout=5", f"task.reward={file}:reward"]
     base = [*own, "task.horizon=20"] if own else []
     tiny = list(dict.fromkeys([*tiny_overrides(resolve(task, algo, seeds, None, base)), *base]))

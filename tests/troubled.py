@@ -37,7 +37,7 @@ class Calm(gymnasium.Env):
         self.place += 0.1 * float(action[0])
         observation = np.array([self.time, self.place])
         in_worker = multiprocessing.parent_process() is not None
-        if in_worker and action[0] >= 1.0 and (1e3 * self.luck + self.time) % 1 < 0.2:
+        if in_worker and action[0] >= 1.0 and (1e3 * self.luck + self.time) % 1 < 0.4:
             self.misbehave(observation)
         return observation, 0.0, False, False, {}
 
