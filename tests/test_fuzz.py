@@ -8,7 +8,7 @@ import pytest
 from judging import BAD, Judge
 from staging import Stage
 
-CASES = 300
+CASES = 240
 
 
 @pytest.fixture(scope="module")
