@@ -3,7 +3,7 @@
 PYTHON ?= python3
 PIP := -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all:
 
-.PHONY: demo test slow faults docs lint pins sbom audit clean
+.PHONY: demo test slow faults fuzz soak docs lint pins sbom audit clean
 
 demo: .venv/base
 	.venv/bin/python -m pcmlp.experiments.demo
@@ -17,6 +17,16 @@ slow: .venv/test
 # Every fault that is injected, with fifty kills; docs/reliability.md gets its tables from it.
 faults: .venv/test
 	.venv/bin/python -m pytest -m 'fault or bad_input' --kills=50 --reliability=docs/reliability.md
+
+# Damaged run folders, and what the commands make of them. It continues where it stopped; bad cases are printed.
+CASES ?= 100000
+fuzz: .venv/test
+	.venv/bin/python tests/fuzz.py --cases $(CASES)
+
+# kill -9 at random moments of random configurations, on full disks, in bad environments; it continues up to KILLS.
+KILLS ?= 200
+soak: .venv/test
+	.venv/bin/python tests/soak.py --kills $(KILLS)
 
 # The docs as a site, site/index.html; every warning is an error.
 docs: .venv/test

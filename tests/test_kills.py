@@ -5,14 +5,10 @@
 
 import os
 import random
-import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
+from killing import Trials
 from same_run import assert_same_run
 
 from pcmlp.runs import durable
@@ -22,51 +18,6 @@ from pcmlp.runs.train import train
 
 LOCK = ("combination-lock", "--seeds", "0", "7", "--steps", "900", "--set", "task.horizon=3", "task.actions=2")
 CAR = ("mountain-car", "--seeds", "0", "1", "--steps", "600", "--set", "task.horizon=20", "eval_episodes=4")
-
-
-class Trials:
-    """The command `pcmlp train` in processes of its own, with one compile cache for all of them."""
-
-    def __init__(self, folder, words):
-        self.folder = folder
-        self.words = words
-        self.env = {**os.environ, "PCMLP_CACHE": str(folder / "cache"), "COLUMNS": "200"}
-        self.whole = folder / "whole"
-        self.complete(self.whole)  # fills the cache
-        shutil.rmtree(self.whole)
-        begun = time.perf_counter()
-        self.complete(self.whole)
-        self.seconds = time.perf_counter() - begun
-
-    def start(self, out):
-        command = [sys.executable, "-m", "pcmlp.cli", "train", *self.words, "--out", str(out), "--resume"]
-        return subprocess.Popen(command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-    def complete(self, out):
-        process = self.start(out)
-        said, _ = process.communicate(timeout=300)
-        assert process.returncode == 0, said
-
-    def kill(self, count, rng):
-        """`count` kills at random moments, over as many runs as that takes; each run is then ended and compared."""
-        kills = runs = 0
-        while kills < count:
-            out = self.folder / f"killed-{runs}"
-            for _ in range(min(5, count - kills)):
-                process = self.start(out)
-                try:
-                    process.wait(timeout=rng.uniform(0.2, 1.0) * self.seconds)
-                    break  # it was quicker
-                except subprocess.TimeoutExpired:
-                    process.send_signal(signal.SIGKILL)
-                    process.wait()
-                    kills += 1
-                finally:
-                    process.stdout.close()
-            self.complete(out)
-            assert_same_run(self.whole, out)
-            runs += 1
-        return kills
 
 
 @pytest.mark.slow
