@@ -395,7 +395,7 @@ def test_a_signal_ends_the_run_after_its_iteration(tmp_path, monkeypatch, capsys
     assert signal.getsignal(number) is before
 
 
-@pytest.mark.fault("the same twice", "stops at once, nothing is corrupt, exit code 130")
+@pytest.mark.fault("Ctrl-C, SIGTERM or SIGUSR1 twice", "stops at once, nothing is corrupt, exit code 130")
 def test_a_second_interrupt_ends_it_at_once(tmp_path, monkeypatch):
     def twice():
         signal.raise_signal(signal.SIGINT)

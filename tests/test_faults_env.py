@@ -178,7 +178,7 @@ def test_a_stream_with_nothing_left_is_walked_again(tmp_path):
 
 
 @pytest.mark.parametrize("fault", ["raise", "nan", "outside", "shape", "none"])
-@pytest.mark.fault("the same in a reset", "it is reset again, a bounded number of times")
+@pytest.mark.fault("an environment raises in a reset", "it is reset again, a bounded number of times")
 def test_a_fault_in_a_reset(tmp_path, fault):
     world = make_world(tmp_path)
     clean, returns = collect(world), evaluate(world)

@@ -17,7 +17,6 @@ from pcmlp.report.reading import load
 from pcmlp.runs.arrays import load_facts_and_arrays, pack, read_facts, save_tree
 from pcmlp.runs.durable import (
     Damaged,
-    check_folder,
     parse_json,
     read_bytes,
     read_json,
@@ -29,7 +28,7 @@ from pcmlp.runs.durable import (
     write_text,
 )
 from pcmlp.runs.episodes import EpisodeLog, log_path, measure, read
-from pcmlp.runs.folder import Lock
+from pcmlp.runs.folder import Lock, check_folder
 from pcmlp.runs.metrics import read_rows
 
 TINY = ["--seeds", "0", "--steps", "12", "--set", "task.horizon=3", "samples_per_policy=3", "eval_episodes=2"]

@@ -464,7 +464,9 @@ class UniformPlanner(Planner):
         return policy, {}
 
 
-@pytest.mark.fault("NaN in the rows or rewards of Algorithm 1", "the same; a policy that made one is not the best")
+@pytest.mark.fault(
+    "NaN in the rows or rewards of Algorithm 1", "the rows are not learned from; a policy that made one is not the best"
+)
 def test_algorithm_1_does_the_same():
     def phi(state, action):
         return 0.2 * jnp.concatenate([state, action])

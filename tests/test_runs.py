@@ -148,14 +148,15 @@ def test_a_policy_that_was_changed_is_refused(run, tmp_path):
     for damaged in (flipped, data[:-1], data[:50], b"\xff\xfe", b""):
         file.write_bytes(damaged)
         with pytest.raises(
-            ConfigError, match=r"policy.safetensors: truncated or edited; train it again, or resume=True"
+            ConfigError,
+            match="policy.safetensors: truncated or edited; remove summary.json and continue",
         ):
             load_run(again)
     file.write_bytes(data)
     held = load_file(file)
     for header in (json.dumps({"facts": facts, "sha256": "0"}), json.dumps({"facts": facts})[:50], "", "[]"):
         save_file(held, file, {"header": header})
-        with pytest.raises(ConfigError, match=r"policy.safetensors: (truncated or )?edited; train it again"):
+        with pytest.raises(ConfigError, match="policy.safetensors: (truncated or edited|facts: .*); remove"):
             load_run(again)
     file.write_bytes(arrays.pack(held, {"facts": {}, "sha256": arrays._digest(held, {})}))
     with pytest.raises(ConfigError, match=r"policy.safetensors: not the policy of the configuration beside it"):

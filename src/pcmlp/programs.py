@@ -36,7 +36,7 @@ def program(function: Callable[P, T], *, brief: bool = False, donates: bool = Fa
         # Inside another program, or where only shapes are asked for, everything is a tracer and options are refused.
         if isinstance(jnp.zeros(()), Tracer):
             return function(*args, **kwargs)
-        return compiled(_platform())(*args, **kwargs)
+        return compiled(find_platform())(*args, **kwargs)
 
     return call
 
@@ -44,7 +44,7 @@ def program(function: Callable[P, T], *, brief: bool = False, donates: bool = Fa
 brief_program = functools.partial(program, brief=True)
 
 
-def _platform() -> str:
+def find_platform() -> str:
     """Return the kind of device that computes: an agent may choose another than JAX (`jax.default_device`)."""
     chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
     return jax.default_backend() if chosen is None else getattr(chosen, "platform", chosen)

@@ -48,8 +48,14 @@ def check_tables(folder: Path) -> None:
         tables = check_type(read_sealed(folder / "experiment.json").get("tables"), dict[str, str], "tables")
     except (OSError, Damaged):
         return  # its description is made again
-    for name in _changed(folder, tables):
-        if (folder / name).exists():
+    for name, known in tables.items():
+        try:
+            edited = _hash(folder / name) != known
+        except FileNotFoundError:
+            continue
+        except (OSError, Damaged):
+            edited = True
+        if edited:
             raise ConfigError(f"{folder / name}: edited; remove it to make it again")
 
 
@@ -61,7 +67,11 @@ def _changed(folder: Path, tables: Mapping[str, str]) -> list[str]:
 def hash_tables(folder: Path) -> dict[str, str]:
     """Return the hash of each table of an experiment and of its runs, by its place in the folder."""
     files = sorted(file for file in folder.rglob("*.csv") if file.name != FILE)
-    return {file.relative_to(folder).as_posix(): hashlib.sha256(read_bytes(file)).hexdigest() for file in files}
+    return {file.relative_to(folder).as_posix(): _hash(file) for file in files}
+
+
+def _hash(file: Path) -> str:
+    return hashlib.sha256(read_bytes(file)).hexdigest()
 
 
 def _beside(folder: Path, names: Sequence[str]) -> Iterator[Path]:
@@ -71,7 +81,9 @@ def _beside(folder: Path, names: Sequence[str]) -> Iterator[Path]:
         path = results / name
         if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(results)):
             raise ValueError(f"{name} is outside of {results}")
-        if (path / "metrics.csv").exists():
+        if path.is_symlink():
+            raise ValueError(f"{name} is a link; put the folder itself there")
+        if (path / FILE).exists():
             yield path
 
 

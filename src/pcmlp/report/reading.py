@@ -17,9 +17,10 @@ from pcmlp.report.experiment import read_experiment
 from pcmlp.report.visits import Visits, read_visits
 from pcmlp.runs.checkpoint import ENDED, newest_manifest
 from pcmlp.runs.config import parse_record
-from pcmlp.runs.durable import check_folder, read_text
+from pcmlp.runs.durable import read_text
 from pcmlp.runs.episodes import read
-from pcmlp.runs.metrics import Text, by_column, read_rows, read_table
+from pcmlp.runs.folder import PLAN, check_folder
+from pcmlp.runs.metrics import FILE, Text, by_column, read_rows, read_table
 from pcmlp.runs.summary import find_changes, last_success, read_summary
 
 _REQUIRED = ("iteration", "seed", "env_steps", "eval_return_mean")
@@ -60,6 +61,7 @@ class Run:
     metrics: dict[str, np.ndarray]  # column -> [iterations, seeds], NaN where a cell is empty
     log_bytes: int | None = None  # of the episode log; None: all of it
     damage: str | None = None  # what is wrong with the episode log, and what it costs
+    edited_log: bool = False  # whether it was edited, so that nothing of it is shown
 
     @property
     def has_ended(self) -> bool:
@@ -157,7 +159,13 @@ class Run:
     @cached_property
     def visits(self) -> Visits | None:
         """The places where its policies have been; None if no episodes were kept, as in committed results."""
-        return read_visits(self.task, partial(read, self.path / "episodes", self.log_bytes))
+        if self.edited_log:
+            return None
+        try:
+            return read_visits(self.task, partial(read, self.path / "episodes", self.log_bytes))
+        except (ValueError, IndexError) as error:
+            log = self.path / "episodes" / "log"
+            raise ConfigError(f"{log}: not the episodes of {self.task} ({first_line(error)}); remove it") from error
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
@@ -201,14 +209,14 @@ def read_readable_runs(paths: Sequence[Path], load_run: Callable[[Path], Run] | 
 
 
 def _is_plan(folder: Path) -> bool:
-    return (folder / "plan.json").exists()
+    return (folder / PLAN).exists()
 
 
 def find_runs(path: Path) -> list[Path]:
     """Return the run folders at or inside a folder, and those its `experiment.json` names from other experiments."""
-    if (path / "metrics.csv").exists():
+    if (path / FILE).exists():
         return [path.resolve()]
-    inside = sorted(file.parent for file in path.resolve().rglob("metrics.csv"))
+    inside = sorted(file.parent for file in path.resolve().rglob(FILE))
     experiment = read_experiment(path.resolve())
     found = list(dict.fromkeys((*inside, *(experiment.runs if experiment else ()))))
     if not found:
@@ -221,22 +229,34 @@ def load(path: Path) -> Run:
     """Read and check the files of a run folder."""
     try:
         check_folder(path)
-        config = parse_record(read_text(path / "config.json"))
         summary = read_summary(path) if (path / "summary.json").exists() else {}
-        rows, manifest, damage = read_rows(path), newest_manifest(path), None
-        log_bytes = None if manifest is None else manifest.log_bytes
+        manifest = newest_manifest(path, summary)  # before the files, which may grow meanwhile
+        config, rows = parse_record(read_text(path / "config.json")), read_rows(path)
+        log_bytes, damage = None, None
         if manifest is not None:
             manifest.check_config(config)
             manifest.check_metrics(rows)
             rows = rows[: manifest.metrics_rows]  # no hash covers later rows; resuming writes them again
-            damage = manifest.describe_damage(path / "episodes")
+            log_bytes, damage = manifest.log_bytes, manifest.find_damage(path / "episodes")
         _check_version(summary.get("versions", {}).get("pcmlp"))
         seeds, metrics = _by_seed(rows)
         status, expected, last = summary.get("status"), summary.get("iterations"), int(metrics["iteration"][-1, 0])
         if status in ENDED and expected is not None and last != expected:
             raise ValueError(f"metrics.csv is half-written: it has rows up to iteration {last} of {expected}")
         task, algo = config["task"]["name"], config["algo"]
-        return Run(path, task, algo, status or "unfinished", config, summary, seeds, metrics, log_bytes, damage)
+        return Run(
+            path,
+            task,
+            algo,
+            status or "unfinished",
+            config,
+            summary,
+            seeds,
+            metrics,
+            log_bytes,
+            damage.line if damage else None,
+            bool(damage and damage.is_edited),
+        )
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"{path}: not a run that can be read ({first_line(error)}); give another folder or run it again"

@@ -6,6 +6,7 @@ policy entered, how often the pairs of a finite MDP were visited, and samples of
 on the size of the log.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -57,13 +58,22 @@ class Visits:
 
 def read_visits(task: str, records: Callable[[], Iterable[Record]]) -> Visits | None:
     """Read a log, which `records` yields from its beginning whenever it is called; None if it holds no step."""
-    survey = _survey(task, records())
+    survey = _survey(task, map(_drop_nonfinite, records()))
     if survey is None:
         return None
     gathering = _Gathering(survey)
-    for record in islice(records(), len(survey.iterations)):  # without those that were added in the meantime
+    for record in islice(map(_drop_nonfinite, records()), len(survey.iterations)):  # without any that were added since
         gathering.add(record)
     return gathering.finish()
+
+
+def _drop_nonfinite(record: Record) -> Record:
+    """Return the record without rows whose states have no place."""
+    rows = record.rows
+    if rows.state.ndim == 2:  # of a finite MDP
+        return record
+    finite = np.isfinite(rows.state).all(axis=-1) & np.isfinite(rows.next_state).all(axis=-1)
+    return dataclasses.replace(record, rows=dataclasses.replace(rows, valid=rows.valid & finite))
 
 
 def spread(count: int, most: int) -> list[int]:

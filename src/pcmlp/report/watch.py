@@ -24,7 +24,7 @@ from pcmlp.report.reading import Run, find_runs, load, read_readable_runs
 
 _LOOPBACK = "127.0.0.1"
 _HTTP = 80  # the port that browsers leave out of the Host header
-_WATCHED = ("*.csv", "config.json", "summary.json", "experiment.json")  # episodes change only together with rows
+_WATCHED = ("*.csv", "config.json", "summary.json", "experiment.json", "*.safetensors")
 _CONNECTIONS = 32  # most connections at a time; a browser opens up to six
 _PATIENCE_S = 60.0  # longest time to wait for a request, and for a reader to take the answer
 _HEADERS = {  # of every answer

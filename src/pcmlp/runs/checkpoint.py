@@ -22,8 +22,8 @@ from pcmlp.errors import ConfigError, first_line
 from pcmlp.runs import episodes
 from pcmlp.runs.arrays import load_facts_and_arrays, read_facts, restore_tree, save_tree
 from pcmlp.runs.config import RunConfig, seed_keys, to_json
-from pcmlp.runs.durable import Damaged, check_folder, check_type, from_record, read_json
-from pcmlp.runs.folder import PLAN
+from pcmlp.runs.durable import Damaged, check_type, from_record, read_json
+from pcmlp.runs.folder import PLAN, check_folder
 from pcmlp.runs.manifest import Manifest, hash_config
 from pcmlp.runs.metrics import COLUMNS, read_rows
 from pcmlp.runs.summary import device, read_summary, versions
@@ -194,22 +194,22 @@ def is_finished(run: Path, config: RunConfig) -> bool:
     return summary.get("iterations") == config.num_iterations
 
 
-def newest_manifest(run: Path) -> Manifest | None:
-    """Return the manifest of `summary.json`, else that of the newest checkpoint, if there is one."""
-    if (run / "summary.json").exists():
-        return from_record(Manifest, read_summary(run).get("manifest") or {})
+def newest_manifest(run: Path, summary: Mapping[str, Any]) -> Manifest | None:
+    """Return the manifest of `summary.json`, which is empty if there is none, else that of the newest checkpoint."""
+    if summary:
+        return from_record(Manifest, summary.get("manifest") or {})
     found = iterations(run / "checkpoint")
     return read(run / "checkpoint", found[-1]) if found else None
 
 
-def check_unchanged(run: Path) -> str | None:
-    """Raise `Damaged` if configuration or metrics of a run were edited; return a line about a damaged log, or None."""
-    manifest = newest_manifest(run)
-    if manifest is None:
-        return None
-    manifest.check_config(read_json(run / "config.json"))
-    manifest.check_metrics(read_rows(run))
-    return manifest.describe_damage(run / "episodes")
+def check_unchanged(run: Path) -> Manifest | None:
+    """Return the newest manifest of a run; raise `Damaged` if its configuration or metrics were edited."""
+    summary = read_summary(run) if (run / "summary.json").exists() else {}
+    manifest = newest_manifest(run, summary)
+    if manifest is not None:
+        manifest.check_config(read_json(run / "config.json"))
+        manifest.check_metrics(read_rows(run))
+    return manifest
 
 
 def latest_checkpoint(config: RunConfig, algorithm: Algorithm, mdp: MDP, run: Path) -> Checkpoint | None:
@@ -244,25 +244,27 @@ def latest_checkpoint(config: RunConfig, algorithm: Algorithm, mdp: MDP, run: Pa
 
 def _check_files(run: Path, folder: Path, found: list[int]) -> None:
     """Raise unless metrics and log match the newest checkpoint; the message names the newest one that they do match."""
-    damage = {n: _damage(run, n, read(folder, n)) for n in reversed(found)}
-    newest = next((n for n, what in damage.items() if what is None), None)
-    if newest == found[-1]:
+    damage = _damage(run, folder, found[-1])
+    if damage is None:
         return
+    newest = next((n for n in reversed(found[:-1]) if _damage(run, folder, n) is None), None)
     if newest is None:
         remedy = "give another out folder"
     else:
         later = " ".join(str(path_of(folder, n)) for n in found if n > newest)
         remedy = f"remove {later} to continue from iteration {newest}"
-    raise ConfigError(f"{run}/{damage[found[-1]]}; {remedy}")
+    raise ConfigError(f"{run}/{damage}; {remedy}")
 
 
-def _damage(run: Path, n: int, facts: Facts) -> str | None:
-    """Return what is wrong with the metrics or the log up to iteration n; None if nothing is."""
+def _damage(run: Path, folder: Path, n: int) -> str | None:
+    """Return what is wrong with the metrics or the log up to the checkpoint of iteration n; None if nothing is."""
     try:
-        rows = read_rows(run)
+        facts, rows = read(folder, n), read_rows(run)
         facts.check_metrics(rows)
         if tuple(rows[0])[: len(COLUMNS)] != COLUMNS:
             raise Damaged("its columns are in another order")
+    except ConfigError:
+        return f"checkpoint: the file of iteration {n} is damaged"
     except (Damaged, OSError) as error:
         return f"metrics.csv: truncated or edited before iteration {n} of the checkpoint ({first_line(error)})"
     if not facts.has_log(run / "episodes"):

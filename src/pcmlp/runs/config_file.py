@@ -7,7 +7,8 @@ from typing import Any
 
 from pcmlp.errors import ConfigError
 from pcmlp.runs.config import RunConfig, choose_task, from_json, parse_record, settings_of_record
-from pcmlp.runs.durable import Damaged, check_folder, read_text
+from pcmlp.runs.durable import Damaged, read_text
+from pcmlp.runs.folder import check_folder
 from pcmlp.tasks.registered import GymnasiumTask
 from pcmlp.types import Task
 from pcmlp.usercode import check_code

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 import typeguard
 
-from pcmlp.errors import ConfigError, RunStopped
+from pcmlp.errors import RunStopped
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LARGEST = 2**28  # bytes of a file, unless more are allowed
@@ -31,7 +31,6 @@ _DEEPEST = 20  # levels of nested JSON
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows has neither
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # opening a pipe would wait for its other end
 _SEAL = "sha256"
-FOLDERS = ("episodes", "policy", "checkpoint")  # of a run
 
 Kind = TypeVar("Kind")
 
@@ -196,20 +195,6 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def check_folder(run: Path) -> None:
-    """Raise unless a run folder and the folders in it contain nothing but files and folders: a link could lead
-    anywhere, and a pipe could block."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        for entry in run.iterdir():
-            is_folder = entry.is_dir() and not entry.is_symlink()
-            for each in (entry, *(entry.iterdir() if is_folder else ())):
-                if each.is_symlink() or not (each.is_file() or each.is_dir()):
-                    kind = "a link, which may lead anywhere" if each.is_symlink() else "not a file"
-                    raise ConfigError(f"{each}: {kind}; put the file itself there, or remove it")
-            if entry.name in FOLDERS and not is_folder:
-                raise ConfigError(f"{entry}: not a folder; put the folder itself there, or remove it")
 
 
 @contextlib.contextmanager

@@ -124,7 +124,7 @@ def _records(folder: Path) -> Iterator[tuple[Record, int]]:
             record = Record(check_type(header.get("iteration"), int, "iteration"), tuple(seeds), _transitions(arrays))
         except Damaged:
             return
-        found = [(array.shape[2:], array.dtype) for array in jax.tree.leaves(record.rows)]
+        found = [seeds, *((array.shape[2:], array.dtype) for array in jax.tree.leaves(record.rows))]
         if record.rows.valid.shape[0] != len(seeds) or kinds not in (None, found) or record.iteration < last:
             return  # not a record of this run
         kinds, last, end = found, record.iteration, end + _HEADER.size + len(payload)

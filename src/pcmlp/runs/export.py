@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from pcmlp.errors import ConfigError, first_line
-from pcmlp.runs.checkpoint import check_unchanged, newest_manifest
+from pcmlp.runs.checkpoint import check_unchanged
 from pcmlp.runs.config import build_problem
 from pcmlp.runs.config_file import load_task
 from pcmlp.runs.durable import Damaged
@@ -51,19 +51,20 @@ def export(run: Path, name: str, *, trust_code: bool = False, say: Callable[[str
     mdp, folder = build_problem(task).world.mdp, run / "episodes"
     log = log_path(folder)
     try:
-        damage, manifest = check_unchanged(run), newest_manifest(run)
+        manifest = check_unchanged(run)
     except (Damaged, OSError) as error:
         raise ConfigError(f"{run}: {first_line(error)}; restore the file, or train the run again") from error
-    records = read(folder, manifest.log_bytes if manifest else None)
+    damage = manifest.find_damage(folder) if manifest else None
+    records = [] if damage and damage.is_edited else list(read(folder, manifest.log_bytes if manifest else None))
+    wanted = [(space.size,) if isinstance(space, Box) else () for space in (mdp.states, mdp.actions)]
+    if any([each.rows.state.shape[2:], each.rows.action.shape[2:]] != wanted for each in records):
+        raise ConfigError(f"{log}: not the episodes of the configuration beside it; train the run again")
     episodes = [episode for each in records for episode in episodes_of(each, mdp.actions)]
     if not episodes:
         remedy = "train the run first, with resume=True if it was cut off"
-        raise ConfigError(damage or f"{log}: it has no whole episode; {remedy}")
+        raise ConfigError(damage.line if damage else f"{log}: it has no whole episode; {remedy}")
     if damage:
-        say(damage)
-    wanted = (mdp.states.size,) if isinstance(mdp.states, Box) else ()
-    if any(episode.observations.shape[1:] != wanted for episode in episodes):
-        raise ConfigError(f"{log}: not the episodes of the configuration beside it; train the run again")
+        say(damage.line)
     about = {"task": record["task"]["name"], "algo": record["algo"], "seeds": record["seeds"], "horizon": task.horizon}
     if (run / "summary.json").exists():
         summary = read_summary(run)

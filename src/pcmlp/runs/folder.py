@@ -1,6 +1,6 @@
 """The run folder: `config.json`, `metrics.csv`, `summary.json`, `episodes/`, `policy/`, `checkpoint/`, `lock`.
 
-Every iteration is written before the next one begins, so a run that was cut off can be read. A lock allows one process
+Every iteration is written as soon as it is evaluated, so a run that was cut off can be read. A lock allows one process
 per folder: the process locks the file `lock` while it lives, and signs it. The operating system releases the lock of a
 process that died, so a stale lock blocks no other process. A file server can be wrong in both directions: it may keep
 the lock of a machine that died long ago (`once_free`), and it may release a lock whose process is alive, or not support
@@ -10,6 +10,7 @@ locks at all. So the holder checks its signature before every write.
 import json
 import os
 import platform
+import stat
 import time
 import uuid
 from collections.abc import Callable, Collection
@@ -27,8 +28,40 @@ except ImportError:  # Windows has no fcntl, so nothing is locked
 
 LOCK = "lock"
 PLAN = "plan.json"  # in the folder of a plan
+_FOLDERS = ("episodes", "policy", "checkpoint")  # of a run
 _RETRY_S = 5.0  # seconds between two attempts to lock a folder
 _LOCK_BYTES = 10_000
+
+
+def check_folder(run: Path) -> None:
+    """Raise unless a run folder and the folders in it contain nothing but files and folders: a link could lead
+    anywhere, and a pipe could block."""
+    for entry in _list(run):
+        kind = _kind(entry)
+        if entry.name in _FOLDERS and kind == "a file":
+            raise ConfigError(f"{entry}: not a folder; put the folder itself there, or remove it")
+        for each in (entry, *(_list(entry) if kind == "a folder" else ())):
+            if (found := _kind(each)) not in ("a file", "a folder"):
+                raise ConfigError(f"{each}: {found}; put the file itself there, or remove it")
+
+
+def _list(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be read ({error.strerror}); give another folder") from error
+
+
+def _kind(path: Path) -> str:
+    """Return what is there; a file that was just removed, as by a run in progress, is still a file."""
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return "a file"
+    kinds = {stat.S_IFREG: "a file", stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link, which may lead anywhere"}
+    return kinds.get(stat.S_IFMT(mode), "not a file")
 
 
 class InUse(ConfigError):
@@ -45,6 +78,8 @@ class Lock:
             self._file = open_regular(run / LOCK, "r+b", os.O_RDWR | os.O_CREAT, buffering=0)
         except Damaged as error:
             raise ConfigError(f"{run / LOCK}: {error}, or remove it") from error
+        except OSError as error:
+            raise ConfigError(f"{run / LOCK}: cannot be written ({error.strerror}); give another out folder") from error
         try:
             _take(self._file, run)
             self._signature = _sign(self._file)

@@ -3,11 +3,18 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pcmlp.runs import episodes
 from pcmlp.runs.durable import Damaged, hash_record, show_size
 from pcmlp.runs.metrics import FILE, Seal, Text, matches
+
+
+class Damage(NamedTuple):
+    """What is wrong with an episode log."""
+
+    line: str
+    is_edited: bool  # complete, but not what was written
 
 
 @dataclass(frozen=True)
@@ -42,18 +49,18 @@ class Manifest:
         """Return whether the log still begins with that of the run."""
         return self.log_bytes is None or episodes.is_unchanged(folder, self.log_bytes, str(self.log_sha256))
 
-    def describe_damage(self, folder: Path) -> str | None:
+    def find_damage(self, folder: Path) -> "Damage | None":
         """Return what is wrong with the log and what it costs; None if nothing is, or there is no log."""
         if not episodes.log_path(folder).exists() or self.has_log(folder):
             return None
         readable, last = episodes.measure(folder)
         size = self.log_bytes or 0
         if readable >= size:
-            return f"{episodes.log_path(folder)}: edited; its episodes may be wrong; restore the file"
+            return Damage(f"{episodes.log_path(folder)}: edited; its episodes are not used; restore the file", True)
         lost = f"{show_size(size - readable)} of {show_size(size)}"
         kept = "no episodes" if last is None else f"only episodes up to iteration {last}"
         remedy = "restore the file to use all"
-        return f"{episodes.log_path(folder)}: damaged: {lost} cannot be read; {kept} are used; {remedy}"
+        return Damage(f"{episodes.log_path(folder)}: damaged: {lost} cannot be read; {kept} are used; {remedy}", False)
 
 
 def hash_config(record: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pcmlp.errors import ConfigError, first_line
+from pcmlp.errors import ConfigError, RunStopped, first_line
 from pcmlp.runs.durable import Damaged, open_regular, read_text, room_for, write_text
 
 FILE = "metrics.csv"
@@ -74,6 +74,8 @@ class MetricsFile:
         """Append rows. Row 0 is written before the columns of the algorithm are known, so columns may be added
         later."""
         shown = [{name: show_number(value) for name, value in row.items()} for row in rows]
+        if strange := [name for row in shown for name in row if not _NAME.fullmatch(name)]:
+            raise RunStopped(f"{strange[0]!r}: not a name for a column; let the metrics have names such as q_loss")
         new = [name for row in shown for name in row if name not in COLUMNS and name not in self._columns]
         begins = bool(new) or not self._columns
         kept = read_rows(self._path.parent) if begins and self._columns else []

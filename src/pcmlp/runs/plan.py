@@ -22,7 +22,7 @@ from pcmlp.algorithms.replan import Ahead, Search, replan, search
 from pcmlp.errors import ConfigError, RunStopped
 from pcmlp.parts import NAMES
 from pcmlp.runs.callbacks import say
-from pcmlp.runs.checkpoint import latest_checkpoint
+from pcmlp.runs.checkpoint import ENDED, latest_checkpoint
 from pcmlp.runs.config import RunConfig, build, seed_keys, to_json
 from pcmlp.runs.config_file import load_config
 from pcmlp.runs.durable import write_sealed
@@ -78,8 +78,10 @@ def load_learned(run: Path, seeds: Sequence[int] = (), *, trust_code: bool = Fal
     point = latest_checkpoint(config, algorithm, algorithm.explored_world(problem).mdp, run)
     if point is None:
         raise ConfigError(f"{run}: has no checkpoint, so no model; train it for an iteration first")
-    if (run / "summary.json").exists() and read_summary(run)["iterations"] != point.facts.iteration:
-        raise ConfigError(f"{run}: its last checkpoint is gone; restore it, or train the run again")
+    summary = read_summary(run) if (run / "summary.json").exists() else {}
+    if summary.get("status") in ENDED and summary.get("iterations") != point.facts.iteration:
+        remedy = "remove summary.json and continue with resume=True, which makes it again"
+        raise ConfigError(f"{run}: its last checkpoint is gone; {remedy}")
     assert isinstance(point.learner, DeepLearner)
     rows = jnp.array([config.seeds.index(seed) for seed in chosen])
     keys, learner = seed_keys(config.seeds)[rows], take(point.learner, rows)

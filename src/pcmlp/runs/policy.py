@@ -133,10 +133,12 @@ def load_run(run: Path, *, trust_code: bool = False) -> SavedRun:
         facts, arrays = load_facts_and_arrays(file)
     except OSError as error:
         raise ConfigError(
-            f"{file}: {error.strerror}; finish the run first, with resume=True if it was cut off"
+            f"{file}: {error.strerror}; remove summary.json, if there is one, and continue the run with resume=True"
         ) from error
     except Damaged as error:
-        raise ConfigError(f"{file}: {error}; train it again, or resume=True from a checkpoint") from error
+        raise ConfigError(
+            f"{file}: {error}; remove summary.json and continue with resume=True, which writes it again"
+        ) from error
     if facts.get("config_sha256") != fingerprint(config):
         raise ConfigError(f"{file}: not the policy of the configuration beside it; train it again")
     if facts.get("aim_sha256") != (None if aim is None else hash_record(dataclasses.asdict(aim))):

@@ -16,17 +16,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
 import numpy as np
 
 from pcmlp.algorithms.certificate import promised
 from pcmlp.errors import RunStopped
+from pcmlp.programs import find_platform
 from pcmlp.runs import checkpoint
 from pcmlp.runs.callbacks import Callback, notify
 from pcmlp.runs.certificate import certificates, is_certified, standing, why_none
 from pcmlp.runs.checkpoint import Checkpoint, Facts, fingerprint
 from pcmlp.runs.config import RunConfig, seed_keys, to_json
-from pcmlp.runs.durable import write_text
+from pcmlp.runs.durable import room_for, write_text
 from pcmlp.runs.episodes import EpisodeLog, cut, read
 from pcmlp.runs.evaluate import Entered, Evaluator, evaluation_keys, scores
 from pcmlp.runs.findings import UNSEEN, Findings, failed_seeds
@@ -44,7 +44,7 @@ _PATIENCE = 3  # consecutive iterations without learning after which a run stops
 
 def runs_beside(world: World) -> bool:
     """Return whether real steps and learning run on different processors."""
-    return isinstance(world, GymnasiumWorld) and jax.default_backend() != "cpu"
+    return isinstance(world, GymnasiumWorld) and find_platform() != "cpu"
 
 
 @dataclass
@@ -107,12 +107,13 @@ class Run:
             self.learner, self.deployed, self.before = point.learner, point.learner.deployed(), point.facts
             self.done = self._saved = point.facts.iteration
         self.lock.check()
-        write_text(self.folder.path / "config.json", to_json(self.config))
-        checkpoint.sweep(self.folder.checkpoint)
-        (self.folder.path / "summary.json").unlink(missing_ok=True)  # the run is in progress again
-        before = self.before
-        self.rows = self.folder.metrics.cut(before.metrics_rows if before else 0)
-        cut(self.folder.episodes, (before.log_bytes or 0) if before else 0)
+        before, config = self.before, to_json(self.config)
+        with room_for("config.json and metrics.csv", self.folder.path, len(config)):
+            write_text(self.folder.path / "config.json", config)
+            checkpoint.sweep(self.folder.checkpoint)
+            (self.folder.path / "summary.json").unlink(missing_ok=True)  # the run is in progress again
+            self.rows = self.folder.metrics.cut(before.metrics_rows if before else 0)
+            cut(self.folder.episodes, (before.log_bytes or 0) if before else 0)
         for record in read(self.folder.episodes):
             self._entered.add([record.rows])
             self.findings.add([record.rows])
@@ -268,8 +269,8 @@ class Run:
             measured = blank_unseen({name: float(values[i]) for name, values in sorted(metrics.items())})
             self.latest.append(as_read({**first, **evaluated, **measured, "wall_s": wall_s}))
         self.lock.check()
-        self.rows += self.latest
         self.folder.metrics.append(self.latest)
+        self.rows += self.latest
 
     def tell(self) -> None:
         """Call the callbacks."""

@@ -63,7 +63,10 @@ def train(
         try:
             with listening(run.callbacks):
                 status = run.loop(log, asked)
-        except (KeyboardInterrupt, BrokenPipeError):  # a second signal, or closed output: this iteration is lost
+        except (
+            KeyboardInterrupt,
+            BrokenPipeError,
+        ):  # a second signal, or closed output
             pass
         except Exception as error:  # RunStopped, or an error of a callback
             status, failure = "failed", error
