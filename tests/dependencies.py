@@ -41,7 +41,7 @@ names an index; pip uses the one that you have configured.
 ```sh
 make sbom     # sbom.json: what is installed in .venv, with licences, as CycloneDX 1.6, checked against its schema
 make audit    # the known vulnerabilities of every pinned version, from PyPI; it fails if there are any
-.venv/bin/python -m pip install --no-deps --only-binary :all: --require-hashes -r locked/cuda.txt    # the extra `cuda`, with hashes
+.venv/bin/python -m pip install --no-deps --only-binary :all: --require-hashes -r locked/cuda.txt  # the extra `cuda`
 ```
 
 `make audit` needs the internet. If PyPI does not answer for every package, it fails and says so. The tools of both

@@ -17,6 +17,7 @@ from pcmlp.cli import main
 from pcmlp.errors import ConfigError
 from pcmlp.planners import UniformPolicy
 from pcmlp.replay import Transitions
+from pcmlp.runs import export as exporting
 from pcmlp.runs.config import build_problem, resolve, to_json
 from pcmlp.runs.episodes import EpisodeLog, log_path, read
 
@@ -275,6 +276,6 @@ def test_a_damaged_summary_is_refused_and_a_missing_one_is_not(tmp_path, text):
     walk(run, begin(run))
     (run / "summary.json").write_text(text)
     with pytest.raises(ConfigError, match="summary.json: .*; remove it"):
-        export(run)
+        exporting.export(run, NAME)
     (run / "summary.json").unlink()
     assert "versions" not in export(run).storage.metadata

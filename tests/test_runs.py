@@ -166,7 +166,7 @@ def test_a_policy_that_was_changed_is_refused(run, tmp_path):
         load_run(again)
     file.unlink()
     with pytest.raises(
-        ConfigError, match=r"policy.safetensors: No such file .*; finish the run first, with resume=True"
+        ConfigError, match=r"policy.safetensors: No such file .*; remove summary.json, .* with resume=True"
     ):
         load_run(again)
 

@@ -20,7 +20,8 @@ from pcmlp.errors import RunStopped
 from pcmlp.runs import checkpoint
 from pcmlp.runs import run as running
 from pcmlp.runs.config import build, resolve, seed_keys
-from pcmlp.runs.folder import read_metrics, read_summary
+from pcmlp.runs.metrics import read_metrics
+from pcmlp.runs.summary import read_summary
 from pcmlp.runs.train import train
 
 ITERATIONS = 20

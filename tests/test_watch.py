@@ -160,7 +160,7 @@ def test_only_runs_that_have_changed_are_read_again(tmp_path, monkeypatch):
     read, logs = [], []
     load, records = module.load, reading.read
     monkeypatch.setattr(module, "load", lambda folder: read.append(folder.name) or load(folder))
-    monkeypatch.setattr(reading, "read", lambda folder: logs.append(folder.parent.name) or records(folder))
+    monkeypatch.setattr(reading, "read", lambda folder, most: logs.append(folder.parent.name) or records(folder))
     for name in ("one", "two"):
         write_run(tmp_path / name, 1, summary=False)
     watched = WatchedFolder(tmp_path)

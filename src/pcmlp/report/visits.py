@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+import equinox as eqx
 import numpy as np
 
 from pcmlp.report.views import VIEWS, View, first_two, make_view
@@ -73,7 +74,7 @@ def _drop_nonfinite(record: Record) -> Record:
     if rows.state.ndim == 2:  # of a finite MDP
         return record
     finite = np.isfinite(rows.state).all(axis=-1) & np.isfinite(rows.next_state).all(axis=-1)
-    return dataclasses.replace(record, rows=dataclasses.replace(rows, valid=rows.valid & finite))
+    return dataclasses.replace(record, rows=eqx.tree_at(lambda rows: rows.valid, rows, rows.valid & finite))
 
 
 def spread(count: int, most: int) -> list[int]:

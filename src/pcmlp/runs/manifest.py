@@ -11,7 +11,7 @@ from pcmlp.runs.metrics import FILE, Seal, Text, matches
 
 
 class Damage(NamedTuple):
-    """What is wrong with an episode log."""
+    """Damage of an episode log."""
 
     line: str
     is_edited: bool  # complete, but not what was written
