@@ -80,7 +80,7 @@ def sweep(folder: Path) -> None:
     found = iterations(folder)
     kept = {*found[-_KEPT:], best(folder)}
     for n in found:
-        if n not in kept:
+        if n not in kept and path_of(folder, n).is_file():
             path_of(folder, n).unlink()
     for left in folder.glob("*.new"):
         left.unlink()
