@@ -90,7 +90,11 @@ def test_the_audit_says_what_it_found_in_one_line(tmp_path, answer, status, line
     (tmp_path / "locked").symlink_to(ROOT / "locked")
     (tmp_path / ".venv-tools" / "ready").touch()
     done = subprocess.run(
-        ["make", "-f", ROOT / "Makefile", "audit"], cwd=tmp_path, capture_output=True, text=True, check=False
+        ["make", "--no-print-directory", "-f", ROOT / "Makefile", "audit"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode == 0) == (status == 0)
     assert done.stdout.count("\n") == 1
