@@ -329,3 +329,16 @@ def test_only_files_and_folders_are_in_a_run(run):
     (run / "mine").symlink_to(run / "lock")
     with pytest.raises(ConfigError, match="run/mine: a link"):
         check_folder(run)
+
+
+def test_an_export_does_not_need_the_code_of_the_reward(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
+    Path("swing.py").write_text("def reward(state, action, next_state):\n    return -state[2] ** 2\n")
+    settings = ["task.reward=swing.py:reward", "task.horizon=5", "samples_per_policy=5", "eval_episodes=1"]
+    words = ["train", "gym:Pendulum-v1", "--algo", "random", "--seeds", "0", "--steps", "10", "--out", "run"]
+    assert main([*words, "--set", *settings]) == 0
+    Path("swing.py").write_text("raise RuntimeError('imported')\n")
+    assert main(["export", "run", "--minari", "pcmlp/swing-v0"]) == 0
+    assert "2 episodes, 10 steps" in capsys.readouterr().out
+    assert "swing.py: changed" in refused(["eval", "run", "--trust-code"], capsys)
