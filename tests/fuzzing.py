@@ -106,14 +106,19 @@ def another_of_this_run(path, rng, place):
 
 
 def another_runs(path, rng, place):
-    """The file of the same name of another run."""
+    """The file of the same name of another run. A summary comes from a run of another configuration: that of a run that
+    did the same describes this one as well."""
     found = [each for each in sorted(place.strangers.rglob(path.name)) if each.is_file()]
     found = [each for each in found if path.is_file() and each.read_bytes() != path.read_bytes()]
+    if path.name == "summary.json":
+        config = path.with_name("config.json").read_bytes()
+        found = [each for each in found if each.with_name("config.json").read_bytes() != config]
     if not found:
         drop(path)
-    return REMOVED
-    path.write_bytes(rng.choice(found).read_bytes())
-    return None
+        return REMOVED
+    other = rng.choice(found)
+    path.write_bytes(other.read_bytes())
+    return str(other.relative_to(place.strangers))
 
 
 def renamed(path, rng, place):

@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from written_runs import change_summary, write_experiment, write_run
 
@@ -14,6 +15,7 @@ from pcmlp.errors import ConfigError, RunStopped
 from pcmlp.report.experiment import check_tables, read_experiment
 from pcmlp.report.page import report
 from pcmlp.report.reading import load
+from pcmlp.runs import arrays
 from pcmlp.runs.arrays import load_facts_and_arrays, pack, read_facts, save_tree
 from pcmlp.runs.durable import (
     Damaged,
@@ -129,6 +131,31 @@ def test_an_experiment_shows_nothing_from_elsewhere(tmp_path):
         report([folder])
 
 
+@pytest.mark.fault("a pipe, a file or a link in the place of a folder of an experiment", "refused by name")
+@pytest.mark.parametrize("name", ["it/somewhere", "it/somewhere/run"])
+@pytest.mark.parametrize(
+    ("put", "said"),
+    [
+        (os.mkfifo, "not a folder"),
+        (Path.touch, "not a folder"),
+        (lambda path: path.symlink_to(path.name), "a link"),
+        (lambda path: path.symlink_to(path.parent), "a link"),
+    ],
+)
+def test_an_experiment_misses_a_run_that_has_something_else_in_its_place(tmp_path, capsys, name, put, said):
+    write_run(tmp_path / "it/somewhere/run")
+    write_run(tmp_path / "it/other/run")
+    write_experiment(tmp_path / "it", "it/somewhere/run", "it/other/run")
+    assert len(read_experiment(tmp_path / "it").runs) == 2
+    shutil.rmtree(tmp_path / name)
+    assert len(read_experiment(tmp_path / "it").runs) == 1  # a run that was not made yet
+    put(tmp_path / name)
+    with pytest.raises(ConfigError, match=f"{name} is {said}"):
+        read_experiment(tmp_path / "it")
+    assert main(["report", str(tmp_path / "it")]) == 0
+    assert f"{name} is {said}" in capsys.readouterr().err  # the other run is on the page
+
+
 @pytest.mark.fault("a pipe, a folder or a device in the place of a file", "refused, never waited for")
 @pytest.mark.parametrize("name", ["config.json", "metrics.csv", "summary.json", "episodes", "checkpoint", "lock"])
 def test_what_is_not_a_file_is_refused(run, capsys, name):
@@ -192,6 +219,19 @@ def test_writing_replaces_what_a_run_that_was_cut_off_has_left(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     write_json(tmp_path / "file", {"a": 1})
     assert read_bytes(tmp_path / "file") == b'{\n  "a": 1\n}\n'
+
+
+@pytest.mark.fault("a checkpoint that would be too large to be read again", "not written, a line says so")
+def test_nothing_is_written_that_is_too_large_to_be_read_again(tmp_path, monkeypatch):
+    most = 2**26 + 4000  # with the room for the header
+    monkeypatch.setattr(arrays, "_LARGEST", most)
+    save_tree(tmp_path / "fits.safetensors", {"x": np.zeros(1000, np.float32)}, {})
+    assert load_facts_and_arrays(tmp_path / "fits.safetensors")[1]["['x']"].size == 1000
+    with pytest.raises(
+        RunStopped, match=r"large.safetensors: not written: its arrays have 4.0 kB, .*; use fewer seeds"
+    ):
+        save_tree(tmp_path / "large.safetensors", {"x": np.zeros(1001, np.float32)}, {})
+    assert [path.name for path in tmp_path.iterdir()] == ["fits.safetensors"]
 
 
 @pytest.mark.fault("a changed number in metrics.csv", "refused by --resume, report and export")

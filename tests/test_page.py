@@ -22,6 +22,7 @@ from pcmlp.report.reading import load, read_runs
 from pcmlp.report.sections import arrange, scores_of
 from pcmlp.report.tables import runs_table
 from pcmlp.report.words import headline
+from pcmlp.runs.metrics import COLUMNS, read_rows
 
 
 def data_of(file):
@@ -261,15 +262,16 @@ def test_a_look_comes_again_after_all_of_them():
         assert f".{name} {{ stroke" in css.read_text()
 
 
+HEADER = ",".join(COLUMNS)
+EMPTY = "," * (len(COLUMNS) - 4)  # the cells after the first four
+
 BROKEN = {
     "half-written: row 2": lambda run: (run / "metrics.csv").write_text(
-        "iteration,seed,env_steps,eval_return_mean\n0,0,0,0\n0,4\n1,0,5,1\n1,4,5,1\n"
+        f"{HEADER}\n0,0,0,0{EMPTY}\n0,4\n1,0,5,1{EMPTY}\n1,4,5,1{EMPTY}\n"
     ),
     "half-written: it has rows up to iteration 1 of 7": lambda run: change_summary(run, iterations=7),
-    "half-written: it has 0 of 4 rows": lambda run: (run / "metrics.csv").write_text(
-        "iteration,seed,env_steps,eval_return_mean\n0,0,0"
-    ),
-    "no row yet": lambda run: without_summary(run, "iteration,seed,env_steps,eval_return_mean\n0,0,0"),
+    "half-written: it has 0 of 4 rows": lambda run: (run / "metrics.csv").write_text(f"{HEADER}\n0,0,0"),
+    "no row yet": lambda run: without_summary(run, f"{HEADER}\n0,0,0"),
     "made by pcmlp 99.1.0": lambda run: change_summary(run, versions={"pcmlp": "99.1.0"}),
     "nothing": lambda run: (run / "metrics.csv").unlink(),
     "config.json": lambda run: (run / "config.json").unlink(),
@@ -282,14 +284,15 @@ BROKEN = {
     ),
     "not a JSON object": lambda run: (run / "summary.json").write_text("[]"),
     "no column eval_return_mean": lambda run: without_summary(run, "iteration,seed,env_steps\n0,0,0\n"),
+    "no column wall_s": lambda run: without_column(run, "wall_s"),
     "row for each": lambda run: without_summary(
-        run, "iteration,seed,env_steps,eval_return_mean\n0,0,0,0\n1,0,5,1\n1,4,5,1\n1,4,5,1\n"
+        run, f"{HEADER}\n0,0,0,0{EMPTY}\n1,0,5,1{EMPTY}\n1,4,5,1{EMPTY}\n1,4,5,1{EMPTY}\n"
     ),
     "steps: str is not an instance of int": lambda run: (run / "config.json").write_text(
         '{"task": {"name": "x"}, "algo": "x", "seeds": [], "steps": "many"}'
     ),
     "'much' in column eval_return_mean is not a number": lambda run: (run / "metrics.csv").write_text(
-        "iteration,seed,env_steps,eval_return_mean\n0,0,0,much\n"
+        f"{HEADER}\n0,0,0,much{EMPTY}\n"
     ),
 }
 
@@ -298,6 +301,13 @@ def without_summary(run, metrics):
     """Leave the run without hashes, with these metrics."""
     (run / "summary.json").unlink()
     (run / "metrics.csv").write_text(metrics)
+
+
+def without_column(run, name):
+    """Remove a column of the metrics."""
+    rows = [{key: cell for key, cell in row.items() if key != name} for row in read_rows(run)]
+    lines = [rows[0], *(row.values() for row in rows)]
+    (run / "metrics.csv").write_text("".join(",".join(line) + "\n" for line in lines))
 
 
 @pytest.mark.parametrize("what", BROKEN)

@@ -14,10 +14,17 @@ from pcmlp.experiments.catalogue import sparse_job
 from pcmlp.experiments.experiment import Experiment, per_run, solved_columns
 from pcmlp.experiments.job import FULL, QUICK, SCALES, SMOKE, Job, check_result, is_finished, run_job, run_local
 from pcmlp.experiments.paper import EXPERIMENTS
+from pcmlp.runs.metrics import COLUMNS
 
 TINY = ("task.horizon=2", "task.actions=2", "eval_episodes=2")
 LOCK = Job("locks", "combination-lock", "tiny", "pcmlp-linear", 8, TINY, (0,))
 RESULTS = Path(__file__).parents[1] / "results"
+
+
+def metrics_of(rows):
+    """The text of a metrics.csv, from the first cells of each row."""
+    cells = ((*row, *[""] * (len(COLUMNS) - len(row))) for row in rows)
+    return "".join(",".join(map(str, line)) + "\n" for line in (COLUMNS, *cells))
 
 
 @pytest.fixture
@@ -28,8 +35,8 @@ def places(tmp_path, monkeypatch):
         trained.append(out)
         out.mkdir(parents=True)
         (out / "config.json").write_text(job.to_json(config))
-        rows = [f"{n},{seed},{n},1" for n in range(config.num_iterations + 1) for seed in config.seeds]
-        (out / "metrics.csv").write_text("\n".join(["iteration,seed,env_steps,eval_return_mean", *rows]) + "\n")
+        rows = [(n, seed, n, 1) for n in range(config.num_iterations + 1) for seed in config.seeds]
+        (out / "metrics.csv").write_text(metrics_of(rows))
         ends = {"env_steps": config.steps, "final_return": 1.0, "final_success": 1.0, "env_steps_to_success": 4}
         seeds = [{"seed": seed, **ends} for seed in config.seeds]
         summary = {"status": status[0], "iterations": config.num_iterations, "seeds": seeds, "command": command}
@@ -243,11 +250,7 @@ def broken_results(results, what):
     folder = results / one.where
     folder.mkdir(parents=True)
     config = job.to_json(one.config())
-    metrics = "iteration,seed\n" + "".join(f"{n},{s}\n" for n in range(16) for s in one.seeds)
-    files = {
-        "config.json": config,
-        "metrics.csv": metrics,
-    }
+    files = {"config.json": config, "metrics.csv": metrics_of((n, s) for n in range(16) for s in one.seeds)}
     for name, text in files.items():
         (folder / name).write_text(text)
     write_summary(folder, {"status": "finished", "iterations": 15})
@@ -263,7 +266,7 @@ def broken_results(results, what):
         ({"config.json": '{"task"'}, "config.json: half-written or edited; remove"),
         ({"summary.json": "[]"}, "summary.json: not a JSON object; remove"),
         (
-            {"metrics.csv": "iteration,seed\n0,1234\n0"},
+            {"metrics.csv": metrics_of([(0, 1234)]) + "0"},
             "half-written or edited (metrics.csv is half-written: it has 1 of 64 rows); remove",
         ),
     ],

@@ -75,14 +75,18 @@ def _hash(file: Path) -> str:
 
 
 def _beside(folder: Path, names: Sequence[str]) -> Iterator[Path]:
-    """Yield the runs of an experiment that exist; raise for a place outside of the results."""
+    """Yield the runs of an experiment that exist; raise for a place outside of the results, and for a link or a file
+    in the place of a folder."""
     results = folder.parent
     for name in names:
         path = results / name
         if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(results)):
             raise ValueError(f"{name} is outside of {results}")
-        if path.is_symlink():
-            raise ValueError(f"{name} is a link; put the folder itself there")
+        for place in (path, *path.parents[: len(Path(name).parts) - 1]):
+            if place.is_symlink():
+                raise ValueError(f"{place} is a link; put the folder itself there")
+            if place.exists() and not place.is_dir():
+                raise ValueError(f"{place} is not a folder; put the folder there")
         if (path / FILE).exists():
             yield path
 

@@ -23,8 +23,6 @@ from pcmlp.runs.folder import PLAN, check_folder
 from pcmlp.runs.metrics import FILE, Text, by_column, read_rows, read_table
 from pcmlp.runs.summary import find_changes, last_success, read_summary
 
-_REQUIRED = ("iteration", "seed", "env_steps", "eval_return_mean")
-
 
 @dataclass(frozen=True)
 class Curve:
@@ -279,9 +277,6 @@ def _by_seed(rows: Sequence[Text]) -> tuple[tuple[int, ...], dict[str, np.ndarra
     if not rows:
         raise ValueError("metrics.csv has no row yet")
     columns = {name: np.array(values) for name, values in by_column(rows).items()}
-    for name in _REQUIRED:
-        if name not in columns:
-            raise ValueError(f"metrics.csv has no column {name}")
     if not all(np.isfinite(columns[name]).all() for name in ("iteration", "seed", "env_steps")):
         raise ValueError("metrics.csv has a row without iteration, seed or env_steps")
     seeds = list(dict.fromkeys(columns["seed"].tolist()))

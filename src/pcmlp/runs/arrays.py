@@ -19,17 +19,33 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from pcmlp.runs.durable import Damaged, check_type, open_regular, parse_json, read_bytes, room_for, write_durably
+from pcmlp.errors import RunStopped
+from pcmlp.runs.durable import (
+    Damaged,
+    check_type,
+    open_regular,
+    parse_json,
+    read_bytes,
+    room_for,
+    show_size,
+    write_durably,
+)
 
 _HEADER = "header"  # the only key of the metadata: safetensors writes several keys in any order
 _LARGEST_HEADER = 2**26
-_LARGEST = 2**34
+_LARGEST = 2**34  # bytes of a file
 
 
 def save_tree(path: Path, tree: Any, facts: dict[str, Any], what: str = "") -> int:
     """Write the arrays of a tree and facts about them, all or nothing; return the number of bytes. `what` names the
-    tree in the error about a full disk."""
+    tree in the error about a full disk. A file that would be too large to be read again is not written."""
     arrays = named_arrays(tree)
+    size, most = sum(array.nbytes for array in arrays.values()), _LARGEST - _LARGEST_HEADER
+    if size > most:
+        raise RunStopped(
+            f"{path}: not written: its arrays have {show_size(size)}, and at most {show_size(most)} can be read again; "
+            "use fewer seeds, smaller networks or features"
+        )
     data = pack(arrays, {"facts": facts, "sha256": _digest(arrays, facts)})
     with room_for(what, path.parent, len(data)) if what else contextlib.nullcontext():
         write_durably(path, data)

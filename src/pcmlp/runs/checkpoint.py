@@ -25,7 +25,7 @@ from pcmlp.runs.config import RunConfig, seed_keys, to_json
 from pcmlp.runs.durable import Damaged, check_type, from_record, read_json
 from pcmlp.runs.folder import PLAN, check_folder
 from pcmlp.runs.manifest import Manifest, hash_config
-from pcmlp.runs.metrics import COLUMNS, read_rows
+from pcmlp.runs.metrics import read_rows
 from pcmlp.runs.summary import device, read_summary, versions
 from pcmlp.settings import flatten
 from pcmlp.types import MDP, Algorithm, Learner
@@ -261,8 +261,6 @@ def _damage(run: Path, folder: Path, n: int) -> str | None:
     try:
         facts, rows = read(folder, n), read_rows(run)
         facts.check_metrics(rows)
-        if tuple(rows[0])[: len(COLUMNS)] != COLUMNS:
-            raise Damaged("its columns are in another order")
     except ConfigError:
         return f"checkpoint: the file of iteration {n} is damaged"
     except (Damaged, OSError) as error:

@@ -121,10 +121,14 @@ def matches(rows: Sequence[Text], seal: Seal) -> bool:
 
 
 def read_rows(run: Path) -> list[Text]:
-    """Read the complete lines of `metrics.csv`; raise `Damaged` for a cell that is not a number."""
+    """Read the complete lines of `metrics.csv`; raise `Damaged` unless it has all documented columns, and numbers."""
     names, *lines = (line.split(",") for line in read_text(run / FILE).split("\n")[:-1] or [""])
     if len(set(names)) < len(names) or not all(map(_NAME.fullmatch, names)):
         raise Damaged(f"{FILE} does not begin with names of columns")
+    if missing := [name for name in COLUMNS if name not in names]:
+        raise Damaged(f"{FILE} has no column {missing[0]}")
+    if tuple(names[: len(COLUMNS)]) != COLUMNS:
+        raise Damaged(f"{FILE} has its columns in another order")
     for i, cells in enumerate(lines):
         if len(cells) != len(names):
             raise Damaged(f"{FILE} is half-written: row {i + 1} has {len(cells)} of {len(names)} columns")
