@@ -9,6 +9,7 @@ A worker that hangs or dies is replaced. Every case that is not refused or harml
 import argparse
 import collections
 import contextlib
+import gc
 import hashlib
 import json
 import multiprocessing
@@ -34,6 +35,8 @@ def work(pipe, stage, root):
     with Judge(Stage(stage), root) as judge:
         for scene in judge.scenes:
             judge.expect(scene)
+        gc.collect()
+        gc.freeze()  # what is here now stays, and need not be looked at again
         pipe.send(None)
         while (number := pipe.recv()) is not None:
             pipe.send(judge.judge(number)._asdict())

@@ -7,14 +7,15 @@
     traceback  an exception that nobody expected, or a refusal in more than one line
     hang       no answer within `LIMIT` seconds
 
-A `Stage` has a few runs of milliseconds, and a case is a copy of one of them. Three things are left out, because they
-cost more than all the rest and read nothing: most pictures, the measured speed of the machine, and repeated parsing of
-the same words.
+A `Stage` has a few runs of milliseconds, and a case is a copy of one of them. Four things are left out, because they
+cost more than all the rest and read nothing: most pictures, the measured speed of the machine, and what is done again
+for the same words or the same configuration: parsing, and finding the shapes of the learner's arrays.
 """
 
 import contextlib
 import functools
 import gc
+import inspect
 import io
 import random
 import re
@@ -27,6 +28,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import outcomes
 import pytest
@@ -36,6 +38,7 @@ from staging import SETTINGS, Stage
 from pcmlp import cli
 from pcmlp.report import page
 from pcmlp.runs import expect
+from pcmlp.runs.config import to_json
 
 VERDICTS = ("refused", "same", "other", "traceback", "hang")
 BAD = VERDICTS[2:]
@@ -112,6 +115,7 @@ class Judge:
         patch.setattr(expect, "measure_peak", lambda *_: 1e11)
         patch.setattr(cli, "fail_unexpectedly", raise_again)  # a line that says "unexpected" is a traceback here
         patch.setattr(cli, "parse", lambda words: parse(tuple(words)))
+        patch.setattr(eqx, "filter_eval_shape", remember_shapes(eqx.filter_eval_shape))
         patch.setenv("MINARI_DATASETS_PATH", str(self.datasets))
         patch.setenv("COLUMNS", "200")
         return self
@@ -213,6 +217,22 @@ class Judge:
 def raise_again(error: BaseException) -> int:
     """Raise an error that the command line would turn into a line about an unexpected error."""
     raise error
+
+
+def remember_shapes(find: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `eqx.filter_eval_shape` that traces a function of a configuration only once."""
+    known: dict[Any, Any] = {}
+
+    def remembered(function: Callable[..., Any], *args: Any) -> Any:
+        uses = inspect.getclosurevars(function).nonlocals
+        if "config" not in uses:
+            return find(function, *args)
+        key = (function.__code__, to_json(uses["config"]), repr(uses["algorithm"]), repr(uses.get("search")))
+        if key not in known:
+            known[key] = find(function, *args)
+        return known[key]
+
+    return remembered
 
 
 def contents(root: Path) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Run folders that come from anywhere: nothing is read or written through a link, and damage gets one line."""
 
+import errno
 import hashlib
 import json
 import os
@@ -369,6 +370,22 @@ def test_only_files_and_folders_are_in_a_run(run):
     (run / "mine").symlink_to(run / "lock")
     with pytest.raises(ConfigError, match="run/mine: a link"):
         check_folder(run)
+
+
+@pytest.mark.parametrize("name", ["eval.json", "eval.json.new", "summary.json", "lock"])
+def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_is_evaluated(run, name, capsys):
+    (run / name).unlink(missing_ok=True)
+    (run / name).mkdir()
+    assert f"run/{name}: not a file; put the file itself there" in refused(["eval", str(run)], capsys)
+
+
+def test_an_evaluation_that_cannot_be_written_says_so(run, monkeypatch, capsys):
+    def full(path, record):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("pcmlp.runs.evaluate.write_json", full)
+    line = refused(["eval", str(run), "--episodes", "1"], capsys)
+    assert "run/eval.json: cannot be written (No space left on device); evaluate a copy" in line
 
 
 def test_an_export_does_not_need_the_code_of_the_reward(tmp_path, monkeypatch, capsys):

@@ -22,7 +22,7 @@ from pcmlp.errors import ConfigError, first_line
 from pcmlp.runs import episodes
 from pcmlp.runs.arrays import load_facts_and_arrays, read_facts, restore_tree, save_tree
 from pcmlp.runs.config import RunConfig, seed_keys, to_json
-from pcmlp.runs.durable import Damaged, check_type, from_record, read_json
+from pcmlp.runs.durable import FRESH, Damaged, check_type, from_record, read_json
 from pcmlp.runs.folder import PLAN, check_folder
 from pcmlp.runs.manifest import Manifest, hash_config
 from pcmlp.runs.metrics import read_rows
@@ -82,8 +82,9 @@ def sweep(folder: Path) -> None:
     for n in found:
         if n not in kept and path_of(folder, n).is_file():
             path_of(folder, n).unlink()
-    for left in folder.glob("*.new"):
-        left.unlink()
+    for left in folder.glob(f"*{FRESH}"):
+        if left.is_file():
+            left.unlink()
 
 
 def path_of(folder: Path, iteration: int) -> Path:

@@ -25,6 +25,7 @@ import typeguard
 
 from pcmlp.errors import RunStopped
 
+FRESH = ".new"  # the end of a file's name until it is complete
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LARGEST = 2**28  # bytes of a file, unless more are allowed
 _DEEPEST = 20  # levels of nested JSON
@@ -141,7 +142,7 @@ def from_record(kind: type[Kind], record: dict[str, Any]) -> Kind:
 
 def write_durably(path: Path, data: bytes) -> None:
     """Write all of the data or nothing, and never through a link: a link at `path` is replaced by the file."""
-    fresh = path.with_name(path.name + ".new")
+    fresh = path.with_name(path.name + FRESH)
     fresh.unlink(missing_ok=True)
     with open_regular(fresh, "wb", os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
         file.write(data)

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from pcmlp.algorithms.stages import EVALUATION
-from pcmlp.errors import ConfigError
+from pcmlp.errors import ConfigError, RunStopped
 from pcmlp.maps import Map
 from pcmlp.programs import program
 from pcmlp.replay import Transitions
@@ -101,7 +101,10 @@ def evaluate_run(saved: SavedRun, episodes: int, seed: int | None = None) -> dic
         "device": device(),
         "versions": versions(),
     }
-    write_json(saved.path / "eval.json", result)
+    try:
+        write_json(saved.path / "eval.json", result)
+    except OSError as error:
+        raise RunStopped(f"{saved.path}/eval.json: cannot be written ({error.strerror}); evaluate a copy") from error
     return result
 
 

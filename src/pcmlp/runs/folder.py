@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from pcmlp.errors import ConfigError, RunStopped
-from pcmlp.runs.durable import Damaged, open_regular, read_bytes, room_for, write_sealed, write_text
+from pcmlp.runs.durable import FRESH, Damaged, open_regular, read_bytes, room_for, write_sealed, write_text
 from pcmlp.runs.metrics import MetricsFile
 
 try:
@@ -28,18 +28,21 @@ except ImportError:  # Windows has no fcntl, so nothing is locked
 
 LOCK = "lock"
 PLAN = "plan.json"  # in the folder of a plan
-_FOLDERS = ("episodes", "policy", "checkpoint")  # of a run
+_FILES = ("config.json", "metrics.csv", "summary.json", "eval.json", PLAN, LOCK)  # of a run or a plan
+_FOLDERS = ("episodes", "policy", "checkpoint")
 _RETRY_S = 5.0  # seconds between two attempts to lock a folder
 _LOCK_BYTES = 10_000
 
 
 def check_folder(run: Path) -> None:
-    """Raise unless a run folder and the folders in it contain nothing but files and folders: a link could lead
-    anywhere, and a pipe could block."""
+    """Raise unless a run folder and the folders in it contain nothing but files and folders, each in its place: a link
+    could lead anywhere, a pipe could block, and a folder could not be replaced by a file."""
     for entry in _list(run):
         kind = _kind(entry)
         if entry.name in _FOLDERS and kind == "a file":
             raise ConfigError(f"{entry}: not a folder; put the folder itself there, or remove it")
+        if entry.name.removesuffix(FRESH) in _FILES and kind == "a folder":
+            raise ConfigError(f"{entry}: not a file; put the file itself there, or remove it")
         for each in (entry, *(_list(entry) if kind == "a folder" else ())):
             if (found := _kind(each)) not in ("a file", "a folder"):
                 raise ConfigError(f"{each}: {found}; put the file itself there, or remove it")
