@@ -103,7 +103,7 @@ class Judge:
             Scene("report", "killed/deep", report, outcomes.reported, page_),
         ]
         self.scenes = [scene for scene in scenes if (stage.root / scene.folder).exists()]
-        self.pictures = False
+        self.pictures, self.cases = False, 0
 
     def __enter__(self) -> "Judge":
         """Leave out what costs much and reads nothing."""
@@ -154,7 +154,8 @@ class Judge:
 
     def set_up(self, scene: Scene) -> None:
         """Lay out the undamaged folder."""
-        if Path("/proc/self/maps").read_bytes().count(b"\n") > MOST_MAPPINGS:
+        self.cases += 1
+        if self.cases % 50 == 0 and Path("/proc/self/maps").read_bytes().count(b"\n") > MOST_MAPPINGS:
             jax.clear_caches()
             gc.collect()
         shutil.rmtree(self.root, ignore_errors=True)
@@ -193,8 +194,9 @@ class Judge:
             return ("hang", place) if isinstance(error, Hang) else ("traceback", f"{repr(error)[:150]}{place}")
         lines = complaint.splitlines()
         if code in (1, 2):
-            changed = sorted(name for name, held in contents(self.root).items() if before.get(name) != held)
-            gone = sorted(before.keys() - contents(self.root).keys())
+            after = contents(self.root)
+            changed = sorted(name for name, held in after.items() if before.get(name) != held)
+            gone = sorted(before.keys() - after.keys())
             if "not enough memory" in complaint:
                 return "other", f"read without a limit: {complaint}"
             if changed or gone:

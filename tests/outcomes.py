@@ -67,9 +67,7 @@ def reported(judge: Any, said: str) -> Any:
     text = re.sub(r"(settings</summary>\s*)<pre>.*?</pre>", r"\1", text, flags=re.DOTALL)
     text = re.sub(r"· versions:.*?(?=· (certificate|folder): )", "", text, flags=re.DOTALL)
     text = re.sub("<noscript>.*?</noscript>", "", text, flags=re.DOTALL)
-    last = re.compile(r"<td[^>]*>[^<]*</td>\s*</tr>")
-    tables = re.compile("<table.*?</table>", re.DOTALL)
-    return tables.sub(lambda found: last.sub("", found[0]) if "wall s" in found[0] else found[0], text).split("\n")
+    return re.sub(r'<td[^>]* data-label="wall s">.*?</td>', "", text, flags=re.DOTALL).split("\n")
 
 
 def cut_rows(run: Path) -> None:
