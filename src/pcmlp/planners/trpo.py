@@ -263,13 +263,15 @@ def advantages(
 ) -> Float[Array, " n"]:
     """Return the generalised advantages of one stream; the value after a terminal step counts as 0."""
     error = steps.reward + discount * jnp.where(steps.terminal, 0.0, next_values) - values
+    decay = jnp.where(steps.last, 0.0, discount * trace)
 
-    def back(after, row):
-        delta, last = row
-        now = delta + jnp.where(last, 0.0, discount * trace * after)
-        return now, now
+    # A_t = error_t + decay_t A_{t+1}, from the end backwards: log n steps on a GPU, where each step waits for a kernel
+    def join(after, before):
+        decay_after, sum_after = after
+        decay_before, sum_before = before
+        return decay_before * decay_after, sum_before + decay_before * sum_after
 
-    return jax.lax.scan(back, jnp.zeros(()), (error, steps.last), reverse=True)[1]
+    return jax.lax.associative_scan(join, (decay, error), reverse=True)[1]
 
 
 def conjugate_gradient(product, b: Float[Array, " p"], steps: int) -> Float[Array, " p"]:
