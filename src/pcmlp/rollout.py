@@ -9,7 +9,7 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from pcmlp.replay import Transitions
-from pcmlp.trees import select
+from pcmlp.trees import select, short_scan
 from pcmlp.types import MDP, Action, Carry, Policy, State
 
 _EPISODES, _SEARCHED_EPISODES = 32, 4  # episodes of `estimate_promise`; searching is expensive
@@ -65,7 +65,7 @@ def walk(
         after = select(last, begin(start, policy), RolloutState(next_state, memory, clock + 1))
         return after, (state, action, next_state, ended, last)
 
-    place, (state, action, next_state, ended, last) = jax.lax.scan(step, place, (noise, move_keys, fresh))
+    place, (state, action, next_state, ended, last) = short_scan(step, place, (noise, move_keys, fresh))
     reward = jax.vmap(mdp.reward)(state, action, next_state)  # for all steps at once: a bonus is one large product
     last = last.at[-1].set(True)
     return place, Transitions(state, action, reward, next_state, ended, last, jnp.ones(steps, bool))

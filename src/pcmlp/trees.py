@@ -28,6 +28,12 @@ def scan(step: Callable, carry: T, inputs: PyTree, length: int | None = None) ->
     return eqx.combine(arrays, rest), out
 
 
+def short_scan(step: Callable, carry: T, inputs: PyTree, length: int | None = None) -> tuple[T, Any]:
+    """Run `jax.lax.scan` with a step of few small operations. On a GPU, five steps are one pass of the loop, because
+    beginning a pass takes as long as some of its kernels; on a CPU this would only take longer to compile."""
+    return jax.lax.scan(step, carry, inputs, length, unroll=1 if jax.default_backend() == "cpu" else 5)
+
+
 def update_if(condition: Bool[Array, ""], update: Callable[[T], tuple[T, Any]], state: T) -> tuple[T, Any]:
     """Return `update(state)` if the condition holds, else `state` and zeros in place of the report."""
     arrays, rest = eqx.partition(state, eqx.is_array)
