@@ -19,7 +19,7 @@ def test_a_program_inside_another_takes_no_options(monkeypatch):
 def test_an_option_that_this_version_of_xla_does_not_have_is_left_out(monkeypatch):
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     assert programs._options("cpu", brief=True)["xla_backend_optimization_level"] == 0
-    monkeypatch.setattr(programs, "_LEVEL", "xla_option_of_another_version")
+    monkeypatch.setitem(programs._OPTIONS["cpu"], "xla_option_of_another_version", (1, 1))
     assert "xla_option_of_another_version" not in programs._options("cpu", brief=True)
     assert programs.program(lambda x: x + 1)(1) == 2
 
@@ -36,3 +36,12 @@ def test_options_are_those_of_the_device_that_computes(monkeypatch):
         double(jnp.ones(()))
         double(jnp.ones(()))
     assert asked == ["gpu", "cpu"]
+
+
+def test_options_in_the_users_flags_are_left_to_the_user(monkeypatch):
+    monkeypatch.setattr(programs, "_is_known", lambda option, value: True)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=elsewhere")
+    assert "xla_gpu_command_buffer_scheduling_mode" in programs._options("gpu", brief=False)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_command_buffer_scheduling_mode=SERIALIZE")
+    assert programs._options("gpu", brief=False) == {}
+    assert "xla_backend_optimization_level" in programs._options("cpu", brief=False)

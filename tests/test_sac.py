@@ -98,7 +98,8 @@ def test_the_density_of_a_squashed_action():
 def test_each_loss_moves_its_own_part_alone():
     policy = PLANNER.init(jr.key(0), MDP_)
     rows = jr.normal(jr.key(1), (5, 8, 1))
-    batch = Batch(rows[0], jnp.tanh(rows[1]), rows[2, :, 0], rows[3], jnp.ones(8))
+    x, u, next_x = rows[0], jnp.tanh(rows[1]), rows[3]
+    batch = Batch(jnp.concatenate([x, u], axis=1), jnp.concatenate([x, next_x]), rows[2, :, 0], jnp.ones(8))
     noise = jr.normal(jr.key(2), (16, 1))
 
     def gradient(target_scale):
@@ -107,12 +108,13 @@ def test_each_loss_moves_its_own_part_alone():
         return jax.tree.map(np.asarray, grad)
 
     def critics_alone(critics):
-        after = jnp.min(values(policy.targets, batch.next_x, next_u), axis=0) - next_log_prob  # of temperature 1
+        next_pairs = jnp.concatenate([next_x, next_u], axis=1)
+        after = jnp.min(values(policy.targets, next_pairs), axis=0) - next_log_prob  # of temperature 1
         target = batch.reward + PLANNER.discount * after
-        return jnp.mean((values(critics, batch.x, batch.u) - target[None]) ** 2)
+        return jnp.mean((values(critics, batch.pairs) - target[None]) ** 2)
 
     one, two = gradient(1.0), gradient(2.0)
-    next_u, next_log_prob = jax.vmap(squash)(jax.vmap(policy.learned.actor)(batch.next_x), noise[8:])
+    next_u, next_log_prob = jax.vmap(squash)(jax.vmap(policy.learned.actor)(next_x), noise[8:])
     alone = eqx.filter_jit(eqx.filter_grad(critics_alone))(policy.learned.critics)
     for a, b in zip(jax.tree.leaves(one.critics), jax.tree.leaves(alone), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
@@ -120,7 +122,7 @@ def test_each_loss_moves_its_own_part_alone():
     for a, b in zip(jax.tree.leaves(one.actor), jax.tree.leaves(two.actor), strict=True):
         np.testing.assert_array_equal(a, b)  # it follows the critics
     # the temperature follows the entropy: up where the policy has less than it should
-    log_prob = jax.vmap(squash)(jax.vmap(policy.learned.actor)(batch.x), noise[:8])[1]
+    log_prob = jax.vmap(squash)(jax.vmap(policy.learned.actor)(x), noise[:8])[1]
     np.testing.assert_allclose(one.log_temperature, -(np.mean(log_prob) + PLANNER.entropy), rtol=1e-5)
 
 
@@ -132,7 +134,7 @@ def test_other_units_are_the_same_policy(planned):
         before, after = (p(jr.key(0), (), state)[1] for p in (policy, moved))
         np.testing.assert_allclose(before, after, atol=2e-3)  # 32 bits, of numbers around a hundred
         u = jnp.array([0.3])[None]
-        worth = [values(p.learned.critics, p.units(state)[None], u) for p in (policy, moved)]
+        worth = [values(p.learned.critics, jnp.concatenate([p.units(state)[None], u], axis=1)) for p in (policy, moved)]
         np.testing.assert_allclose(*worth, atol=2e-2)
 
 

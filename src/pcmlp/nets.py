@@ -26,6 +26,7 @@ from pcmlp.errors import ConfigError
 Activation = Literal["relu", "tanh", "silu"]
 # 1 / E[act'(x)^2], for tanh at small x, so that a layer keeps the scale of its input
 _GAIN = {"relu": 2.0, "tanh": 1.0, "silu": 2.6}
+_LARGEST_NORM = 1e18  # of a gradient: the square of a larger one is not finite in single precision
 
 
 class MLP(eqx.Module):
@@ -210,12 +211,10 @@ def descend(
     return optax.apply_updates(params, update), state
 
 
-def adam_with_decay(
-    rate: float | Float[Array, ""], decay: float | Float[Array, ""], clip: float | Float[Array, ""]
-) -> optax.GradientTransformation:
-    """Return Adam with clipped gradients and the decay as a part of the gradient, as in papers before AdamW, with which
-    a decay of 1e-5 would have no effect."""
-    return optax.chain(optax.clip_by_global_norm(clip), optax.add_decayed_weights(decay), optax.adam(rate))
+def adam_with_decay(rate: float | Float[Array, ""], decay: float | Float[Array, ""]) -> optax.GradientTransformation:
+    """Return Adam with the decay as a part of the gradient, as in papers before AdamW, with which a decay of 1e-5 would
+    have no effect."""
+    return optax.chain(optax.add_decayed_weights(decay), optax.adam(rate))
 
 
 def guarded_sgd(
@@ -224,10 +223,12 @@ def guarded_sgd(
     params: PyTree,
     state: PyTree,
     batches: PyTree,
+    *,
+    clip: float | Float[Array, ""] = math.inf,
     largest: float = math.inf,
 ) -> tuple[PyTree, PyTree, tuple[Float[Array, " steps"], PyTree, Bool[Array, " steps"]]]:
-    """Take an optimiser step on each batch, except where the loss is not finite or the gradient's norm is above
-    `largest`. `loss(params, batch)` returns the loss and anything to report.
+    """Take an optimiser step on each batch, with a gradient of norm at most `clip`; except where the loss is not finite
+    or the norm was above `largest`. `loss(params, batch)` returns the loss and anything to report.
 
     Returns the parameters, the optimiser's state, and for each step the loss, the report and whether it was taken.
     optax.apply_if_finite is not used, because it accepts a NaN after several in a row.
@@ -240,7 +241,9 @@ def guarded_sgd(
             params
         )
         flat, _ = ravel_pytree(gradient)  # one sum for all layers: separate ones take long to compile
-        sound = jnp.isfinite(value) & (flat @ flat <= largest**2)
+        square = flat @ flat
+        sound = jnp.isfinite(value) & (square <= min(largest, _LARGEST_NORM) ** 2)
+        gradient = jax.tree.map(lambda g: jnp.minimum(1.0, clip * jax.lax.rsqrt(square)) * g, gradient)
         carry = jax.lax.cond(sound, lambda: descend(optimiser, gradient, state, params), lambda: (params, state))
         return carry, (value, report, sound)
 

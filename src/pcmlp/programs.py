@@ -1,7 +1,9 @@
 """Compiled programs: `eqx.filter_jit` with compiler options that make a newcomer wait less.
 
 On a CPU, compiling takes longer than a first run. XLA's first optimisation level and its older code generator for fused
-loops halve that time, and the programs run as fast (benchmarks/README.md). Other devices keep XLA's own options.
+loops halve that time, and the programs run as fast. On a GPU, a stage is thousands of small kernels, most of which wait
+for the one before. There XLA may run kernels side by side that do not need one another, and must not split the sums of
+matrix products, because with sizes like 500 it pads the weights first, again at every step (benchmarks/README.md).
 """
 
 import functools
@@ -17,7 +19,14 @@ from jax.core import Tracer
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_LEVEL = "xla_backend_optimization_level"
+# kind of device -> option -> its value in a program that is optimised, and in a brief one
+_OPTIONS: dict[str, dict[str, tuple[Any, Any]]] = {
+    "cpu": {"xla_backend_optimization_level": (1, 0), "xla_cpu_use_fusion_emitters": (False, False)},
+    "gpu": {
+        "xla_gpu_command_buffer_scheduling_mode": ("CONCURRENT", "CONCURRENT"),
+        "xla_gpu_experimental_force_split_k": (1, 1),
+    },
+}
 
 
 def program(function: Callable[P, T], *, brief: bool = False, donates: bool = False) -> Callable[P, T]:
@@ -51,15 +60,15 @@ def find_platform() -> str:
 
 
 def _options(platform: str, brief: bool) -> dict[str, Any]:
-    """Return the options for a kind of device; those that the user gave in XLA_FLAGS stay."""
-    if platform != "cpu" or _LEVEL in os.environ.get("XLA_FLAGS", ""):
+    """Return the options for a kind of device; none if the user gave one of them in XLA_FLAGS."""
+    wanted = {name: values[brief] for name, values in _OPTIONS.get(platform, {}).items()}
+    if any(name in os.environ.get("XLA_FLAGS", "") for name in wanted):
         return {}
-    wanted = {_LEVEL: 0 if brief else 1, "xla_cpu_use_fusion_emitters": False}
     return {name: value for name, value in wanted.items() if _is_known(name, value)}
 
 
 @functools.cache
-def _is_known(option: str, value: int | bool) -> bool:
+def _is_known(option: str, value: Any) -> bool:
     """Return whether this version of XLA has the option: the code generator cannot be chosen from jax 0.11 on."""
     try:
         jax.jit(lambda: 0, compiler_options={option: value}).lower().compile()

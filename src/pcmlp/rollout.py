@@ -9,7 +9,7 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from pcmlp.replay import Transitions
-from pcmlp.trees import select
+from pcmlp.trees import select, short_scan
 from pcmlp.types import MDP, Action, Carry, Policy, State
 
 _EPISODES, _SEARCHED_EPISODES = 32, 4  # episodes of `estimate_promise`; searching is expensive
@@ -51,19 +51,21 @@ def walk(
     """Take `steps` steps from `place`; when the MDP or its horizon ends an episode, the next one begins."""
     # Random numbers and fresh starts are drawn for all steps at once: in the loop they would cost as much as a step.
     act_keys, move_keys, reset_keys = jax.vmap(lambda k: jr.split(k, 3), out_axes=1)(jr.split(key, steps))
+    noise = jax.vmap(policy.sample_noise)(act_keys) if isinstance(policy, PredrawsNoise) else act_keys
+    act = policy.act if isinstance(policy, PredrawsNoise) else policy
     fresh = jax.vmap(mdp.initial)(reset_keys)
 
     def step(place: RolloutState, inputs):
         state, memory, clock = place
-        act_key, move_key, start = inputs
-        memory, action = policy(act_key, memory, state)
+        noise, move_key, start = inputs
+        memory, action = act(noise, memory, state)
         next_state = mdp.transition(move_key, state, action)
         ended = mdp.terminal(state, action, next_state)
         last = ended | (clock + 1 >= mdp.horizon)
         after = select(last, begin(start, policy), RolloutState(next_state, memory, clock + 1))
         return after, (state, action, next_state, ended, last)
 
-    place, (state, action, next_state, ended, last) = jax.lax.scan(step, place, (act_keys, move_keys, fresh))
+    place, (state, action, next_state, ended, last) = short_scan(step, place, (noise, move_keys, fresh))
     reward = jax.vmap(mdp.reward)(state, action, next_state)  # for all steps at once: a bonus is one large product
     last = last.at[-1].set(True)
     return place, Transitions(state, action, reward, next_state, ended, last, jnp.ones(steps, bool))

@@ -28,6 +28,12 @@ def scan(step: Callable, carry: T, inputs: PyTree, length: int | None = None) ->
     return eqx.combine(arrays, rest), out
 
 
+def short_scan(step: Callable, carry: T, inputs: PyTree, length: int | None = None) -> tuple[T, Any]:
+    """Run `jax.lax.scan` with a step of few small operations. On a GPU, five steps are one pass of the loop, because
+    beginning a pass takes as long as some of its kernels; on a CPU this would only take longer to compile."""
+    return jax.lax.scan(step, carry, inputs, length, unroll=1 if jax.default_backend() == "cpu" else 5)
+
+
 def update_if(condition: Bool[Array, ""], update: Callable[[T], tuple[T, Any]], state: T) -> tuple[T, Any]:
     """Return `update(state)` if the condition holds, else `state` and zeros in place of the report."""
     arrays, rest = eqx.partition(state, eqx.is_array)
@@ -60,28 +66,22 @@ def as_inputs(tree: T) -> T:
     return jax.tree.map(as_array, tree)
 
 
-def over_seeds(function: Callable, *inputs: PyTree) -> Any:
-    """Apply a function to each seed, the leading axis of every array.
+def map_leading(function: Callable, *inputs: PyTree) -> Any:
+    """Apply a function along the leading axis of all arrays: the seeds, the members of an ensemble, or two policies.
 
-    Seeds run in parallel on a GPU, which one seed does not fill, and one after another on a CPU, where batched matrix
+    They run in parallel on a GPU, which one of them does not fill, and one after another on a CPU, where batched matrix
     products take longer than the same products one by one.
     """
     arrays, rest = eqx.partition(inputs, eqx.is_array)
     static = []
 
-    def one_seed(arrays):
+    def run(arrays):
         out, fixed = eqx.partition(function(*eqx.combine(arrays, rest)), eqx.is_array)
         static[:] = [fixed]
         return out
 
-    return eqx.combine(map_leading(one_seed, arrays), static[0])
-
-
-def map_leading(function: Callable, inputs: PyTree) -> PyTree:
-    """Apply a function along the leading axis of all arrays: in a loop on a CPU, by `vmap` elsewhere."""
-    if jax.default_backend() == "cpu":
-        return jax.lax.map(function, inputs)
-    return jax.vmap(function)(inputs)
+    out = jax.lax.map(run, arrays) if jax.default_backend() == "cpu" else jax.vmap(run)(arrays)
+    return eqx.combine(out, static[0])
 
 
 def take(tree: T, index: Shaped[Array, "*n"] | int) -> T:

@@ -20,7 +20,7 @@ from pcmlp.algorithms.stages import PROMISE
 from pcmlp.imagine import imagine
 from pcmlp.planners import FinitePolicy
 from pcmlp.programs import brief_program
-from pcmlp.trees import as_inputs, over_seeds
+from pcmlp.trees import as_inputs, map_leading
 from pcmlp.types import MDP, Algorithm, Learner, Metrics, Policy
 
 
@@ -53,7 +53,7 @@ def _promised_deep(keys, algo, mdp, learner, n) -> dict[str, Array]:
         imagined = imagination(algo, mdp, learner.bonus, learner.seen, own, learner.model, jnp.array(True))
         return _as_column(algo.planner.promise(promise_key, imagined, learner.policy))
 
-    return over_seeds(one_seed, keys, learner)
+    return map_leading(one_seed, keys, learner)
 
 
 def _promise_key(key: Key[Array, ""], n: Array) -> Key[Array, ""]:

@@ -54,7 +54,7 @@ from pcmlp.replay import Replay, Transitions, drop_nonfinite
 from pcmlp.rollout import mean_return
 from pcmlp.settings import SettingError, setting
 from pcmlp.spaces import Range
-from pcmlp.trees import as_inputs, over_seeds, scan, select, update_if
+from pcmlp.trees import as_inputs, map_leading, scan, select, update_if
 from pcmlp.types import (
     MDP,
     Algorithm,
@@ -250,7 +250,7 @@ _start = brief_program(eqx.filter_vmap(start, in_axes=(0, None, None)))
 def _improve(
     keys: Key[Array, " seeds"], algo: Deep, mdp: MDP, learner: DeepLearner, samples: Transitions, n: Int[Array, ""]
 ) -> tuple[DeepLearner, dict[str, Float[Array, " seeds"]]]:
-    return over_seeds(lambda k, learner, samples: improve(k, algo, mdp, learner, samples, n), keys, learner, samples)
+    return map_leading(lambda k, learner, samples: improve(k, algo, mdp, learner, samples, n), keys, learner, samples)
 
 
 def imagination(
@@ -288,7 +288,8 @@ def own_starts(key: Key[Array, ""], algo: Deep, mdp: MDP) -> Float[Array, "n s"]
 def keep_better(key: Key[Array, ""], mdp: MDP, imagined: MDP, new: Policy, old: Policy) -> Policy:
     """Return the policy with the higher imagined return from the world's own starts, in the current model."""
     judged = dataclasses.replace(imagined, initial=mdp.initial)
-    after, before = (mean_return(key, judged, policy.deterministic(), _JUDGED) for policy in (new, old))
+    both = jax.tree.map(lambda x, y: jnp.stack([x, y]) if eqx.is_array(x) else x, new, old)
+    after, before = map_leading(lambda policy: mean_return(key, judged, policy.deterministic(), _JUDGED), both)
     return select((after >= before) | ~jnp.isfinite(before), new, old)
 
 

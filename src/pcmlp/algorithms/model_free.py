@@ -31,7 +31,7 @@ from pcmlp.programs import brief_program, program
 from pcmlp.replay import Replay, Transitions, drop_nonfinite, pick_valid
 from pcmlp.rollout import mean_first_return, split_streams
 from pcmlp.settings import SettingError, setting
-from pcmlp.trees import as_inputs, over_seeds
+from pcmlp.trees import as_inputs, map_leading
 from pcmlp.types import MDP, Algorithm, Iteration, Learner, Metrics, Planner, Policy, Problem, World
 
 
@@ -139,4 +139,4 @@ _start = brief_program(eqx.filter_vmap(start, in_axes=(0, None, None)))
 
 @program
 def _improve(keys, algo, mdp, learner, samples, n):
-    return over_seeds(lambda k, learner, samples: improve(k, algo, mdp, learner, samples, n), keys, learner, samples)
+    return map_leading(lambda k, learner, samples: improve(k, algo, mdp, learner, samples, n), keys, learner, samples)

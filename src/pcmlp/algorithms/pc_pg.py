@@ -44,7 +44,7 @@ from pcmlp.programs import brief_program, program
 from pcmlp.replay import Transitions, drop_nonfinite
 from pcmlp.rollout import mean_first_return, split_streams
 from pcmlp.settings import SettingError, setting
-from pcmlp.trees import as_inputs, over_seeds, select
+from pcmlp.trees import as_inputs, map_leading, select
 from pcmlp.types import (
     MDP,
     Action,
@@ -252,12 +252,12 @@ def learn(
 
 @program
 def _observe(keys, algo, mdp, learner, samples, n):
-    return over_seeds(lambda k, learner, samples: observe(k, algo, mdp, learner, samples, n), keys, learner, samples)
+    return map_leading(lambda k, learner, samples: observe(k, algo, mdp, learner, samples, n), keys, learner, samples)
 
 
 @program
 def _learn(keys, algo, mdp, learner, rows, roll_in):
-    return over_seeds(lambda k, *inputs: learn(k, algo, mdp, *inputs), keys, learner, rows, roll_in)
+    return map_leading(lambda k, *inputs: learn(k, algo, mdp, *inputs), keys, learner, rows, roll_in)
 
 
 @program

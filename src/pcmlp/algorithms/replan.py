@@ -28,7 +28,7 @@ from pcmlp.planners import SAC, GuidedPolicy
 from pcmlp.programs import program
 from pcmlp.rollout import PredrawsNoise, estimate_promise, mean_return
 from pcmlp.settings import SettingError
-from pcmlp.trees import as_inputs, over_seeds, scan, select
+from pcmlp.trees import as_inputs, map_leading, scan, select
 from pcmlp.types import MDP, Metrics, Policy
 
 _MOST = 10_000  # larger counts are refused as mistakes
@@ -83,7 +83,7 @@ def replan(
 
 @program
 def _replan(keys, algo, mdp, learner, attempts, rounds):
-    return over_seeds(lambda key, learner: replan_one(key, algo, mdp, learner, attempts, rounds), keys, learner)
+    return map_leading(lambda key, learner: replan_one(key, algo, mdp, learner, attempts, rounds), keys, learner)
 
 
 def replan_one(
@@ -134,7 +134,7 @@ def _promises(keys, mdp, policies):
         judged = dataclasses.replace(policy.mdp, initial=mdp.initial)
         return estimate_promise(jr.fold_in(key, PLANNING), judged, policy)
 
-    return over_seeds(one_seed, keys, policies)
+    return map_leading(one_seed, keys, policies)
 
 
 def guided_policies(algo: Deep, mdp: MDP, learner: DeepLearner, how: Search) -> GuidedPolicy:

@@ -28,7 +28,7 @@ from pcmlp.rollout import walk
 from pcmlp.spaces import Box, Range
 from pcmlp.tasks.classic import MountainCar
 from pcmlp.tasks.mujoco.robots import half_cheetah_reward
-from pcmlp.trees import as_inputs, over_seeds, take
+from pcmlp.trees import as_inputs, map_leading, take
 from pcmlp.types import MDP, Action, FittedBonus, FittedModel, Metrics, Policy, State, World, never
 
 Plans = tuple[int, int, tuple[int, ...]]  # plans, their length, the model's hidden layers
@@ -96,7 +96,7 @@ def compile_round(algo: Deep, seeds: int) -> Callable[[], Any]:
     """Return a compiled function that runs a round of several seeds."""
 
     def run(keys: Key[Array, " seeds"], algo: Deep, mdp: MDP, stage: Stage) -> Any:
-        return over_seeds(lambda key, stage: one_round(key, algo, mdp, stage), keys, stage)
+        return map_leading(lambda key, stage: one_round(key, algo, mdp, stage), keys, stage)
 
     keys, stage = prepare_stages(algo, seeds)
     return compile_call(run, keys, as_inputs(algo), mountain_car().mdp, stage)

@@ -108,7 +108,7 @@ class Neural(Model):
     def _init_one(self, key: Key[Array, ""], mdp: MDP) -> NeuralModel:
         states, actions = (box.size for box in mdp.boxes)
         net = MLP.of(key, (states + actions, *self.sizes, states), "relu")
-        state = adam_with_decay(self.rate, self.decay, self.clip).init(eqx.filter(net, eqx.is_array))
+        state = adam_with_decay(self.rate, self.decay).init(eqx.filter(net, eqx.is_array))
         return NeuralModel(net, state, Normaliser.identity(states + actions), Normaliser.identity(states))
 
     def train(self, key: Key[Array, ""], mdp: MDP, model: FittedModel, replay: Replay) -> tuple[FittedModel, Metrics]:
@@ -116,8 +116,8 @@ class Neural(Model):
         if isinstance(model, NeuralModel):
             return self._train_one(key, model, replay)
         assert isinstance(model, NeuralEnsemble)
-        pairs = model.members, jr.split(key, model.size)
-        members, metrics = map_leading(lambda pair: self._train_one(pair[1], pair[0], replay), pairs)
+        keys = jr.split(key, model.size)
+        members, metrics = map_leading(lambda one, k: self._train_one(k, one, replay), model.members, keys)
         return NeuralEnsemble(members, model.size), jax.tree.map(jnp.mean, metrics)
 
     def _train_one(self, key: Key[Array, ""], model: NeuralModel, replay: Replay) -> tuple[NeuralModel, Metrics]:
@@ -130,7 +130,13 @@ class Neural(Model):
             return window_loss(eqx.tree_at(lambda m: m.net, began, net), replay.data, *batch)
 
         net, state, (values, errors, sound) = guarded_sgd(
-            loss, adam_with_decay(self.rate, self.decay, self.clip), began.net, began.optimiser, (rows, valid), _ABSURD
+            loss,
+            adam_with_decay(self.rate, self.decay),
+            began.net,
+            began.optimiser,
+            (rows, valid),
+            clip=self.clip,
+            largest=_ABSURD,
         )
         trained = NeuralModel(net, state, inputs, change)
         metrics = summarise_errors(errors, valid)

@@ -72,7 +72,7 @@ class OutcomeNet(Part):
         states, actions = (box.size for box in mdp.boxes)
         size, zero = 2 * states + actions, jnp.zeros(())
         net = MLP.of(key, (size, *self.sizes, 2), "relu")
-        state = adam_with_decay(self.rate, self.decay, self.clip).init(eqx.filter(net, eqx.is_array))
+        state = adam_with_decay(self.rate, self.decay).init(eqx.filter(net, eqx.is_array))
         return Outcome(net, state, Normaliser.identity(size), Normaliser.identity(1), zero, zero)
 
     def train(self, key: Key[Array, ""], outcome: Outcome, replay: Replay) -> tuple[Outcome, Metrics]:
@@ -86,10 +86,11 @@ class OutcomeNet(Part):
 
         net, state, (_, errors, _) = guarded_sgd(
             loss,
-            adam_with_decay(self.rate, self.decay, self.clip),
+            adam_with_decay(self.rate, self.decay),
             began.net,
             began.optimiser,
             rows.reshape(self.steps, self.batch),
+            clip=self.clip,
         )
         trained = eqx.tree_at(lambda o: (o.net, o.optimiser), began, (net, state))
         error, wrong = (tail_mean(x, 10) for x in errors)

@@ -134,8 +134,8 @@ class Probabilistic(Model):
     def train(self, key: Key[Array, ""], mdp: MDP, model: FittedModel, replay: Replay) -> tuple[FittedModel, Metrics]:
         """Fit each member to its own bootstrap and sort the members by their error; metrics are means over members."""
         assert isinstance(model, GaussianEnsemble)
-        pairs = model.members, jr.split(key, self.members)
-        members, metrics = map_leading(lambda pair: self._train_one(pair[1], pair[0], replay), pairs)
+        keys = jr.split(key, self.members)
+        members, metrics = map_leading(lambda one, k: self._train_one(k, one, replay), model.members, keys)
         members = take(members, jnp.argsort(metrics["model_error"]))
         return GaussianEnsemble(members, model.size), jax.tree.map(jnp.mean, metrics)
 
@@ -153,7 +153,7 @@ class Probabilistic(Model):
             return likelihood_loss(eqx.tree_at(lambda m: m.learned, began, learned), data, rows), None
 
         learned, state, (values, _, sound) = guarded_sgd(
-            loss, self._optimiser(), began.learned, began.optimiser, rows, _ABSURD
+            loss, self._optimiser(), began.learned, began.optimiser, rows, largest=_ABSURD
         )
         trained = GaussianModel(learned, state, inputs, change)
         before, error = mean_error(began, data, left), mean_error(trained, data, left)

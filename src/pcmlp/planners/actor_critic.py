@@ -23,8 +23,20 @@ class ActorCritic(Policy):
     actions: Box
 
     def __call__(self, key: Key[Array, ""], carry: Carry, state: State) -> tuple[Carry, Action]:
+        return self.act(self.sample_noise(key), carry, state)
+
+    def inference_only(self) -> "ActorCritic":
+        """Return the policy without its value net and optimiser."""
+        return eqx.tree_at(lambda p: (p.critic, p.critic_state), self, (None, None))
+
+    def sample_noise(self, key: Key[Array, ""]) -> Float[Array, " a"]:
+        """Draw the random numbers of one step."""
+        return jr.normal(key, (self.actions.size,))
+
+    def act(self, noise: Float[Array, " a"], carry: Carry, state: State) -> tuple[Carry, Action]:
+        """Return the action that the given noise leads to."""
         gaussian = self.actor(self.units(state))
-        u = gaussian.mean + self.noise * jnp.exp(gaussian.log_std) * jr.normal(key, gaussian.mean.shape)
+        u = gaussian.mean + self.noise * jnp.exp(gaussian.log_std) * noise
         return carry, self.actions.from_unit(u)
 
     def deterministic(self) -> "ActorCritic":

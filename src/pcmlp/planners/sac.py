@@ -80,13 +80,12 @@ class SoftActorCritic(Policy):
 
 
 class Batch(eqx.Module):
-    """A batch of rows, [n, ...], normalised for the nets."""
+    """The rows of one update, or of all, normalised and joined as the nets take them."""
 
-    x: Float[Array, "n s"]
-    u: Float[Array, "n a"]
-    reward: Float[Array, " n"]
-    next_x: Float[Array, "n s"]
-    continues: Float[Array, " n"]  # 0 where the MDP ended, else 1
+    pairs: Float[Array, "*updates n pair"]  # (s, a), for the critics
+    states: Float[Array, "*updates two_n s"]  # all s, then all s', for the actor
+    reward: Float[Array, "*updates n"]
+    continues: Float[Array, "*updates n"]  # 0 where the MDP ended, else 1
 
 
 class SAC(Planner):
@@ -150,21 +149,22 @@ class SAC(Planner):
         self, key: Key[Array, ""], policy: SoftActorCritic, rows: Transitions, chosen: Int[Array, "updates batch"]
     ) -> tuple[SoftActorCritic, Metrics]:
         """Take a gradient step on each batch of chosen rows; return the old policy if a value is not finite."""
-        data = Batch(
-            x=jax.vmap(policy.units)(rows.state),
-            u=jax.vmap(lambda action: policy.actions.to_unit(policy.actions.clip(action)))(rows.action),
-            reward=rows.reward,
-            next_x=jax.vmap(policy.units)(rows.next_state),
-            continues=1.0 - rows.terminal.astype(jnp.float32),
-        )
+        x, next_x = (jax.vmap(policy.units)(states) for states in (rows.state, rows.next_state))
+        u = jax.vmap(lambda action: policy.actions.to_unit(policy.actions.clip(action)))(rows.action)
         updates, batch = chosen.shape
         noise = jr.normal(key, (updates, 2 * batch, policy.actions.size))
+        batches = Batch(  # gathered once, not at every step
+            pairs=jnp.concatenate([x, u], axis=1)[chosen],
+            states=jnp.concatenate([x[chosen], next_x[chosen]], axis=1),
+            reward=rows.reward[chosen],
+            continues=1.0 - rows.terminal[chosen].astype(jnp.float32),
+        )
 
         def step(carry, inputs):
-            (learned, targets, state), (rows, noise) = carry, inputs
-            return self.update(learned, targets, state, jax.tree.map(lambda x: x[rows], data), noise)
+            (learned, targets, state), (batch, noise) = carry, inputs
+            return self.update(learned, targets, state, batch, noise)
 
-        changed, metrics = scan(step, (policy.learned, policy.targets, policy.optimiser), (chosen, noise))
+        changed, metrics = scan(step, (policy.learned, policy.targets, policy.optimiser), (batches, noise))
         sound = all_finite(changed)  # checked once, after all steps
         new = eqx.tree_at(lambda p: (p.learned, p.targets, p.optimiser), policy, changed)
         return select(sound, new, policy), {
@@ -186,18 +186,19 @@ class SAC(Planner):
     ) -> tuple[Float[Array, ""], Metrics]:
         """Return the sum of the three losses; each has a gradient only for its own network."""
         stop = jax.lax.stop_gradient
-        size = batch.u.shape[1]
+        size = noise.shape[1]
         temperature = jnp.exp(stop(learned.log_temperature))
-        outputs = jax.vmap(learned.actor)(jnp.concatenate([batch.x, batch.next_x]))
+        outputs = jax.vmap(learned.actor)(batch.states)
         u, log_prob = jax.vmap(squash)(outputs, noise)
-        (u, next_u), (log_prob, next_log_prob) = jnp.split(u, 2), jnp.split(log_prob, 2)
+        pairs, next_pairs = jnp.split(jnp.concatenate([batch.states, u], axis=1), 2)
+        log_prob, next_log_prob = jnp.split(log_prob, 2)
 
         # critics
-        after = jnp.min(values(targets, batch.next_x, next_u), axis=0) - temperature * next_log_prob
+        after = jnp.min(values(targets, next_pairs), axis=0) - temperature * next_log_prob
         target = stop(batch.reward + self.discount * batch.continues * after)
-        error = values(learned.critics, batch.x, batch.u) - target[None, :]
+        error = values(learned.critics, batch.pairs) - target[None, :]
         # actor
-        worth = jnp.min(values(jax.tree.map(stop, learned.critics), batch.x, u), axis=0)
+        worth = jnp.min(values(jax.tree.map(stop, learned.critics), pairs), axis=0)
         # temperature
         excess = stop(jnp.mean(log_prob)) + self.entropy * size
 
@@ -222,7 +223,6 @@ def squash(output: Float[Array, " two_a"], noise: Float[Array, " a"]) -> tuple[F
     return jnp.tanh(x), gaussian - correction
 
 
-def values(critics: MLP, x: Float[Array, "n s"], u: Float[Array, "n a"]) -> Float[Array, "two n"]:
-    """Return the values of all critics."""
-    inputs = jnp.concatenate([x, u], axis=1)
-    return jax.vmap(lambda critic: jax.vmap(critic)(inputs)[:, 0])(critics)
+def values(critics: MLP, pairs: Float[Array, "n pair"]) -> Float[Array, "two n"]:
+    """Return the values of all critics for rows of (s, a)."""
+    return jax.vmap(lambda critic: jax.vmap(critic)(pairs)[:, 0])(critics)

@@ -197,12 +197,11 @@ def plan_returns(
         groups = size if particles % size == 0 else particles
         numbers = (jr.randint(jr.fold_in(key, _MEMBER), (), 0, size) + jnp.arange(groups)) % size
 
-        def member_returns(inputs):
-            number, keys = inputs
+        def member_returns(number, keys):
             one = with_member(mdp, number)
             return jax.vmap(lambda k: total(one, walk(one, k)))(keys)
 
-        grouped = map_leading(member_returns, (numbers, keys.reshape(groups, -1, plans.shape[1])))
+        grouped = map_leading(member_returns, numbers, keys.reshape(groups, -1, plans.shape[1]))
         returns = jnp.mean(grouped, axis=(0, 1))
     else:
         returns = jnp.mean(jax.vmap(lambda k: total(mdp, walk(mdp, k)))(keys), axis=0)

@@ -21,7 +21,7 @@ from pcmlp.planners.actor_critic import ActorCritic
 from pcmlp.replay import Transitions, pick_any, pick_valid
 from pcmlp.rollout import RolloutState, begin, end_at_gaps, estimate_promise, walk
 from pcmlp.settings import setting
-from pcmlp.trees import scan
+from pcmlp.trees import scan, short_scan
 from pcmlp.types import MDP, Metrics, Planner, Policy
 
 _CANDIDATES = 10  # steps that a line search tries, each half of the one before
@@ -245,7 +245,7 @@ class TRPO(Planner):
             return descend(optimiser, gradient, state, critic), value
 
         batched = x[chosen], target[chosen]  # gathered once, not at every step
-        (critic, state), losses = jax.lax.scan(step, (critic, policy.critic_state), batched)
+        (critic, state), losses = short_scan(step, (critic, policy.critic_state), batched)
         return eqx.combine(critic, rest), state, jnp.mean(losses[-batches:])
 
 
@@ -263,13 +263,15 @@ def advantages(
 ) -> Float[Array, " n"]:
     """Return the generalised advantages of one stream; the value after a terminal step counts as 0."""
     error = steps.reward + discount * jnp.where(steps.terminal, 0.0, next_values) - values
+    decay = jnp.where(steps.last, 0.0, discount * trace)
 
-    def back(after, row):
-        delta, last = row
-        now = delta + jnp.where(last, 0.0, discount * trace * after)
-        return now, now
+    # A_t = error_t + decay_t A_{t+1}, from the end backwards: log n steps on a GPU, where each step waits for a kernel
+    def join(after, before):
+        decay_after, sum_after = after
+        decay_before, sum_before = before
+        return decay_before * decay_after, sum_before + decay_before * sum_after
 
-    return jax.lax.scan(back, jnp.zeros(()), (error, steps.last), reverse=True)[1]
+    return jax.lax.associative_scan(join, (decay, error), reverse=True)[1]
 
 
 def conjugate_gradient(product, b: Float[Array, " p"], steps: int) -> Float[Array, " p"]:
@@ -283,4 +285,4 @@ def conjugate_gradient(product, b: Float[Array, " p"], steps: int) -> Float[Arra
         new = residual @ residual
         return (x, residual, residual + new / jnp.maximum(size, _TINY) * direction, new), None
 
-    return jax.lax.scan(step, (jnp.zeros_like(b), b, b, b @ b), None, length=steps)[0][0]
+    return short_scan(step, (jnp.zeros_like(b), b, b, b @ b), None, length=steps)[0][0]
