@@ -110,16 +110,20 @@ def describe_threshold(threshold: float, stands: Standing | None) -> str:
 
 
 def certificates(
-    problem: Problem, policies: Policy, metrics: dict[str, np.ndarray], returns: np.ndarray
+    problem: Problem, policies: Policy, metrics: dict[str, np.ndarray], returns: np.ndarray | None
 ) -> dict[str, np.ndarray]:
     """Return the column `certificate`: the promise minus the value of the deployed policies. The value is exact if the
-    MDP is finite, else the mean of `returns` [seeds, episodes]. A promise of NaN certifies nothing."""
+    MDP is finite, else the mean of `returns` [seeds, episodes], so that there is no column without an evaluation. A
+    promise of NaN certifies nothing."""
     if "promised" not in metrics:
         return {}
-    exact = exact_values(problem.world.mdp, policies)
-    value = np.mean(returns, axis=1) if exact is None else np.asarray(exact)
+    value = exact_values(problem.world.mdp, policies)
+    if value is None and returns is not None:
+        value = np.mean(returns, axis=1)
+    if value is None:
+        return {}
     promised = metrics["promised"]
-    return {"certificate": np.where(np.isfinite(promised), promised, np.nan) - value}
+    return {"certificate": np.where(np.isfinite(promised), promised, np.nan) - np.asarray(value)}
 
 
 def is_certified(rows: list[Row], iteration: int | None, threshold: float | None) -> bool:
