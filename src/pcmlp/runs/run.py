@@ -24,7 +24,7 @@ from pcmlp.errors import RunStopped
 from pcmlp.programs import find_platform
 from pcmlp.runs import checkpoint
 from pcmlp.runs.callbacks import Callback, notify
-from pcmlp.runs.certificate import certificates, is_certified, standing, why_none
+from pcmlp.runs.certificate import certificates, has_certificate, is_certified, standing
 from pcmlp.runs.checkpoint import Checkpoint, Facts, fingerprint
 from pcmlp.runs.config import RunConfig, seed_keys, to_json
 from pcmlp.runs.durable import room_for, write_text
@@ -140,7 +140,7 @@ class Run:
                 failure = error
                 break
             learner = iteration.learner
-            if not why_none(self.config):  # only if the run has a certificate: a promise costs imagined episodes
+            if has_certificate(self.config, self.world.mdp, n):
                 promises = promised(self.keys, self.algorithm, self.world.mdp, learner, n)
                 iteration = iteration._replace(metrics={**iteration.metrics, **promises})
             begun.append((n, iteration))
