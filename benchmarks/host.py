@@ -6,6 +6,7 @@ python benchmarks/host.py                               # half-cheetah, four see
 import json
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -14,8 +15,9 @@ import numpy as np
 import tyro
 from jaxtyping import Array, Float, Key
 
+from pcmlp.algorithms.certificate import promised
 from pcmlp.algorithms.deep import Deep
-from pcmlp.bench.clock import time_call
+from pcmlp.bench.clock import time_call, time_calls
 from pcmlp.errors import ConfigError
 from pcmlp.replay import Transitions
 from pcmlp.runs.arrays import save_tree
@@ -40,9 +42,9 @@ def host_seconds(config: RunConfig) -> dict[str, float | int | str]:
 
     `policy_s` is the time of the policies' actions; `around_s` is the time of real steps without physics and policies:
     transfers, Python, rewards and ends. `dispatch_s` is the part of `stage_s` until the stage is under way: only after
-    it can an evaluation run beside the stage. `evaluate_s` is one evaluation, which few iterations have, and
-    `iteration_s` has the share that each of them has on average. `log_s` is the time to log the real steps, and
-    `save_s` that of a checkpoint.
+    it can an evaluation run beside the stage. `evaluate_s` is one evaluation and `promise_s` the promise of its
+    certificate, which few iterations have; `iteration_s` has the share that each of them has on average. `log_s` is the
+    time to log the real steps, and `save_s` that of a checkpoint.
     """
     problem, algorithm = build(config)
     world, keys = problem.world, seed_keys(config.seeds)
@@ -54,6 +56,8 @@ def host_seconds(config: RunConfig) -> dict[str, float | int | str]:
     samples, steps = time_steps(world, keys, learner.policy, algorithm.samples_per_policy)
     stage_s, dispatch_s, learner = time_stage(algorithm, keys, Collected(world.mdp, samples), learner)
     evaluate_s = time_evaluation(config, problem, algorithm, learner)
+    promise = partial(promised, keys, algorithm, world.mdp, learner, 2)
+    promise_s = time_calls(promise, repeats=1)[0]
     log_s, save_s = time_saving(config, algorithm, learner, samples)
     world.close()
     evaluated = count_evaluations(config) / (config.num_iterations + 1)
@@ -66,9 +70,10 @@ def host_seconds(config: RunConfig) -> dict[str, float | int | str]:
         "stage_s": stage_s,
         "dispatch_s": dispatch_s,
         "evaluate_s": evaluate_s,
+        "promise_s": promise_s,
         "log_s": log_s,
         "save_s": save_s,
-        "iteration_s": whole_s + evaluated * evaluate_s + log_s,
+        "iteration_s": whole_s + evaluated * (evaluate_s + promise_s) + log_s,
         "share_evaluated": evaluated,
         "share_policy": steps["policy_s"] / whole_s,
         "share_around": steps["around_s"] / whole_s,
@@ -124,8 +129,7 @@ def time_evaluation(config: RunConfig, problem: Problem, algorithm: Deep, learne
         for policies, exploring in chosen:
             Evaluator(problem.world, keys, config.eval_episodes, exploring).returns(policies)
 
-    evaluate()  # compiles
-    return time_call(evaluate)
+    return time_calls(evaluate, repeats=1)[0]
 
 
 def time_saving(config: RunConfig, algorithm: Deep, learner: Learner, samples: Transitions) -> tuple[float, float]:
