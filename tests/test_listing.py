@@ -112,8 +112,8 @@ def test_a_task_without_a_time_limit_says_so(place, capsys):
 def test_the_algorithm_has_headers_of_groups_and_presets(place, capsys):
     out = shown(capsys, "pcmlp")
     assert re.search(r"outcome\.\* +reward and end, where they are not given as functions", out)
-    assert re.search(r"ours +small +steps=2000 eval_episodes=100\n", re.sub(" +\n", "\n", out))
-    assert re.search(r"ours +robot +steps=200000 eval_episodes=20 .*planner\.name=sac", out)
+    assert re.search(r"ours +small +steps=2000 eval_episodes=100 eval_every=0\n", re.sub(" +\n", "\n", out))
+    assert re.search(r"ours +robot +steps=200000 eval_episodes=20 eval_every=20000 .*planner\.name=sac", out)
     assert re.search(r"ours +gym +.*rounds=10 \(for a horizon of 1000\)", out)
     assert "planner.name=sac has other keys; pcmlp list planner.sac shows them" in out
 

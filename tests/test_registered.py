@@ -207,7 +207,7 @@ def test_the_page_on_your_own_environment(tmp_path):
 
 
 def longer(tiny_trpo):
-    return resolve(NAME, "pcmlp", (0, 1), 80, (*tiny_trpo, *TINY))  # four iterations
+    return resolve(NAME, "pcmlp", (0, 1), 80, (*tiny_trpo, *TINY, "eval_every=0"))  # four iterations
 
 
 @pytest.fixture(scope="module")

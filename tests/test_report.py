@@ -86,9 +86,9 @@ def test_the_interquartile_mean_has_an_interval_where_there_are_seeds(tmp_path):
     run = load(write_run(tmp_path / "run", 3))
     returns = np.array([1.0, 2.0, 4.0, 9.0])
     columns = {"iteration": np.ones((1, 4)), "env_steps": np.ones((1, 4)), "eval_return_mean": returns[None]}
-    several = replace(run, metrics=columns)
+    several = replace(run, metrics=columns, evaluated=np.ones(1, bool))
     assert interquartile_return(several).startswith("3 [")
-    one = replace(run, metrics={name: values[:, :1] for name, values in several.metrics.items()})
+    one = replace(several, metrics={name: values[:, :1] for name, values in several.metrics.items()})
     assert interquartile_return(one) == "1"
 
 

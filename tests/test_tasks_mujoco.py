@@ -275,7 +275,9 @@ def test_together_they_step_as_alone(name, tmp_path, monkeypatch):
     rng, step = np.random.default_rng(0), together[0].batch_simulator()
     for i in range(3):
         np.testing.assert_array_equal(alone[i].reset(seed=i)[0], together[i].reset(seed=i)[0])
-    for _ in range(60):
+    for t in range(60):
+        if t == 30:  # one begins another episode
+            np.testing.assert_array_equal(alone[2].reset(seed=9)[0], together[2].reset(seed=9)[0])
         actions = rng.uniform(-1, 1, (3, alone[0].action_space.shape[0]))
         rows = step(together, actions)
         assert not rows.fault.any()

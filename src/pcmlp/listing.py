@@ -11,7 +11,7 @@ from pcmlp.algorithms.method import Method
 from pcmlp.errors import ConfigError
 from pcmlp.models import OutcomeNet
 from pcmlp.parts import NAMES, PARTS, find_known, methods_for
-from pcmlp.runs.config import DEFAULT_EPISODES, DEFAULT_STEPS
+from pcmlp.runs.config import DEFAULT_EPISODES, DEFAULT_EVERY, DEFAULT_STEPS
 from pcmlp.settings import Limits, Part, Setting, show, walk
 from pcmlp.tasks import TASKS
 from pcmlp.tasks.registered import PREFIX, GymnasiumTask, find_environment
@@ -140,7 +140,9 @@ def preset_rows(method: Method) -> list[tuple[str, str, str]]:
             settings = method.preset(preset, task, kind, _PRESET_HORIZON)
             text = "none"
             if settings is not None:
-                settings = {"steps": DEFAULT_STEPS, "eval_episodes": DEFAULT_EPISODES, **settings}
+                every = DEFAULT_EVERY.get(kind, 0)
+                usual = {"steps": DEFAULT_STEPS, "eval_episodes": DEFAULT_EPISODES, "eval_every": every}
+                settings = {**usual, **settings}
                 text = " ".join(f"{key}={show(value)}" for key, value in settings.items())
             if any(callable(by_task.get(name)) for name in (task, kind)):
                 text += f" (for a horizon of {_PRESET_HORIZON})"
@@ -180,7 +182,8 @@ def settings_page() -> str:
         "# Settings",
         "",
         "All keys of `--set` and `config.json`, printed by `python -m pcmlp.listing` from the classes that use them.",
-        "A run also takes `preset` (`ours`, and for some methods `dense` or `paper`) and `eval_episodes`; a preset",
+        "A run also takes `preset` (`ours`, and for some methods `dense` or `paper`), `eval_episodes` (episodes of an",
+        "evaluation) and `eval_every` (env steps between evaluations; 0: every iteration is evaluated); a preset",
         "changes some defaults for a kind of task. Settings of a method's parts are below, under Parts; a method's",
         "own table has only those whose default it changes. `pcmlp list NAME` prints all settings and presets of a",
         "method, and the settings of a task or a part.",

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Int, Key
 
 from pcmlp.programs import program
@@ -63,8 +64,10 @@ def without_goal(problem: Problem) -> World:
 
 
 def drop_rows(replay: Replay) -> Replay:
-    """Return the replays of all seeds without their rows."""
-    return eqx.tree_at(lambda r: r.data, replay, jax.tree.map(lambda x: x[:, :0], replay.data))
+    """Return the replays of all seeds without their rows. The empty arrays are made on the host: an accelerator would
+    make them only after the stage that it is computing."""
+    empty = jax.tree.map(lambda x: np.zeros((x.shape[0], 0, *x.shape[2:]), x.dtype), replay.data)
+    return eqx.tree_at(lambda r: r.data, replay, jax.device_put(empty))
 
 
 def restore_rows(replay: Replay, capacity: int, mdp: MDP, walked: Iterable[Transitions]) -> Replay:

@@ -150,11 +150,14 @@ def is_finished(config: RunConfig, folder: Path) -> bool:
 
 
 def _changed(config: RunConfig, folder: Path) -> str:
-    """Return a description of how the folder's configuration differs; empty if it does not."""
+    """Return a description of how the folder's configuration differs; empty if it does not. A run that was evaluated in
+    every iteration also has the evaluations of one that is evaluated less often, and has learned the same."""
     old = _read(folder / "config.json")
     if not isinstance(old.get("task"), dict):
         return "its config.json is not that of a run"
     changed = differences(old, json.loads(to_json(config)))
+    if "eval_every" not in old:
+        changed.pop("eval_every", None)
     if len(changed) > _SHOWN:
         return f"{len(changed)} settings differ, such as {', '.join(list(changed)[:_SHOWN])}"
     return ", ".join(f"{key}: {before} -> {after}" for key, (before, after) in changed.items())

@@ -96,10 +96,12 @@ def plot_certificate(run: Run) -> Figure | None:
     if not gap:
         return None
     figure, (axes,) = _add_panels(1)
-    measured = Curve(gap.iteration, gap.env_steps, promised.values - gap.values)
+    evaluated = promised.values[np.isin(promised.iteration, gap.iteration)]  # only evaluated iterations have a gap
+    measured = Curve(gap.iteration, gap.env_steps, evaluated - gap.values)
     _draw_line(axes, promised.env_steps, promised, COLOURS[1], "--", "promised, bonus included")
     _draw_line(axes, measured.env_steps, measured, COLOURS[0], "-", f"{run.evaluated_policy}, measured")
-    axes.fill_between(gap.env_steps, measured.mean, promised.mean, hatch="//", alpha=0.1, linewidth=0, color="grey")
+    high = evaluated.mean(axis=1)
+    axes.fill_between(gap.env_steps, measured.mean, high, hatch="//", alpha=0.1, linewidth=0, color="grey")
     axes.set_ylabel("return\n(mean and range of seeds)")
     _finish_by_env_steps([axes])
     _add_legend(figure, axes)

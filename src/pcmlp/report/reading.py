@@ -57,6 +57,7 @@ class Run:
     summary: dict[str, Any]  # empty while the run is in progress
     seeds: tuple[int, ...]
     metrics: dict[str, np.ndarray]  # column -> [iterations, seeds], NaN where a cell is empty
+    evaluated: np.ndarray  # [iterations], whether the policies were evaluated
     log_bytes: int | None = None  # of the episode log; None: all of it
     damage: str | None = None  # what is wrong with the episode log, and what it costs
     edited_log: bool = False  # whether it was edited, so that nothing of it is shown
@@ -91,8 +92,12 @@ class Run:
         return bool(self.curve(column)) and not (self.reward_free and column.startswith("eval_"))
 
     def final(self, column: str) -> np.ndarray | None:
-        """Return the last row of a column, [seeds]; None if it is hidden or a seed has no number there."""
-        return self.metrics[column][-1] if self.shows(column) and np.isfinite(self.metrics[column][-1]).all() else None
+        """Return the last row of a column, [seeds], among evaluated iterations if it is about an evaluation; None if it
+        is hidden or a seed has no finite number there."""
+        if not self.shows(column):
+            return None
+        values = self.metrics[column][self.evaluated] if column.startswith("eval_") else self.metrics[column]
+        return values[-1] if len(values) and np.isfinite(values[-1]).all() else None
 
     @property
     def has_success(self) -> bool:
@@ -102,10 +107,9 @@ class Run:
     @cached_property
     def _success_changes(self) -> list[list[int]]:
         steps = self.metrics["env_steps"]
-        success = self.metrics.get("eval_success", np.zeros_like(steps))
-        return [
-            find_changes(*columns) for columns in zip(steps.T.astype(int).tolist(), success.T.tolist(), strict=True)
-        ]
+        success = self.metrics.get("eval_success", np.zeros_like(steps))[self.evaluated].T.tolist()
+        columns = zip(steps[self.evaluated].T.astype(int).tolist(), success, strict=True)
+        return [find_changes(zip(*column, strict=True)) for column in columns]
 
     @cached_property
     def steps_to_success(self) -> np.ndarray:
@@ -237,7 +241,7 @@ def load(path: Path) -> Run:
             rows = rows[: manifest.metrics_rows]  # no hash covers later rows; resuming writes them again
             log_bytes, damage = manifest.log_bytes, manifest.find_damage(path / "episodes")
         _check_version(summary.get("versions", {}).get("pcmlp"))
-        seeds, metrics = _by_seed(rows)
+        seeds, metrics, evaluated = _by_seed(rows)
         status, expected, last = summary.get("status"), summary.get("iterations"), int(metrics["iteration"][-1, 0])
         if status in ENDED and expected is not None and last != expected:
             raise ValueError(f"metrics.csv is half-written: it has rows up to iteration {last} of {expected}")
@@ -251,6 +255,7 @@ def load(path: Path) -> Run:
             summary,
             seeds,
             metrics,
+            evaluated,
             log_bytes,
             damage.line if damage else None,
             bool(damage and damage.is_edited),
@@ -272,8 +277,9 @@ def _check_version(theirs: object) -> None:
         raise ValueError(f"it was made by pcmlp {theirs}, and this is {ours}")
 
 
-def _by_seed(rows: Sequence[Text]) -> tuple[tuple[int, ...], dict[str, np.ndarray]]:
-    """Return the seeds, and each column as [iterations, seeds] without an iteration that was cut off."""
+def _by_seed(rows: Sequence[Text]) -> tuple[tuple[int, ...], dict[str, np.ndarray], np.ndarray]:
+    """Return the seeds, each column as [iterations, seeds] without an iteration that was cut off, and which iterations
+    were evaluated: a return that is not a number is one, an empty cell is none."""
     if not rows:
         raise ValueError("metrics.csv has no row yet")
     columns = {name: np.array(values) for name, values in by_column(rows).items()}
@@ -284,4 +290,5 @@ def _by_seed(rows: Sequence[Text]) -> tuple[tuple[int, ...], dict[str, np.ndarra
     table = {name: values[: complete * len(seeds)].reshape(complete, len(seeds)) for name, values in columns.items()}
     if not (table["seed"] == np.array(seeds)).all():
         raise ValueError("metrics.csv does not have a row for each seed and iteration")
-    return tuple(int(seed) for seed in seeds), table
+    evaluated = np.array([row["eval_return_mean"] != "" for row in rows[:: len(seeds)][:complete]])
+    return tuple(int(seed) for seed in seeds), table, evaluated

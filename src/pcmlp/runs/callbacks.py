@@ -46,11 +46,18 @@ def say(console: Console, line: str) -> None:
     console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
 
-def status_line(metrics: dict[str, float]) -> str:
-    """Return a line with the steps, return and bonus of an iteration."""
-    result = f"  return {metrics['eval_return_mean']:.3f}" if "eval_return_mean" in metrics else ""
-    bonus = f"  bonus {metrics['bonus_mean']:.3g}" if "bonus_mean" in metrics else ""
-    return f"env steps {metrics['env_steps']:,.0f}{result}{bonus}"
+class StatusLine:
+    """A line with the steps and the bonus of an iteration, and the return of the last evaluation so far."""
+
+    def __init__(self) -> None:
+        self._result = ""
+
+    def __call__(self, metrics: dict[str, float]) -> str:
+        """Return the line of an iteration."""
+        if "eval_return_mean" in metrics:
+            self._result = f"  return {metrics['eval_return_mean']:.3f}"
+        bonus = f"  bonus {metrics['bonus_mean']:.3g}" if "bonus_mean" in metrics else ""
+        return f"env steps {metrics['env_steps']:,.0f}{self._result}{bonus}"
 
 
 class LiveProgress(contextlib.AbstractContextManager):
@@ -68,7 +75,7 @@ class LiveProgress(contextlib.AbstractContextManager):
         )
         self._wait = Progress(TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True)
         self._task = self._bar.add_task("", total=total, completed=done, after="")
-        self._note, self._done = note, done
+        self._note, self._done, self._status_line = note, done, StatusLine()
 
     def __call__(self, source: Any, metrics: dict[str, float]) -> None:
         """Show the iteration. The wait ends with the first one that learns."""
@@ -76,7 +83,7 @@ class LiveProgress(contextlib.AbstractContextManager):
         if iteration > self._done:
             self._begin()
         left = "left" if iteration < (self._bar.tasks[0].total or 0) else ""
-        self._bar.update(self._task, completed=iteration, description=status_line(metrics), after=left)
+        self._bar.update(self._task, completed=iteration, description=self._status_line(metrics), after=left)
 
     def _begin(self) -> None:
         """Replace the wait by the bar."""
@@ -108,15 +115,16 @@ class PlainProgress(contextlib.AbstractContextManager):
         self._file = console.file
         self._total, self._done, self._note = total, done, note
         self._every = every or -(-(total - done) // _LINES)
+        self._status_line = StatusLine()
         self._first: tuple[int, float] | None = None  # the first iteration that was learned, and the seconds until then
 
     def __call__(self, source: Any, metrics: dict[str, float]) -> None:
         """Print the iteration if it is due."""
-        iteration, seconds = int(metrics["iteration"]), metrics["wall_s"]
+        iteration, seconds, status = int(metrics["iteration"]), metrics["wall_s"], self._status_line(metrics)
         if self._first is None and iteration > self._done:
             self._first = iteration, seconds
         if iteration % self._every == 0 or iteration == self._total:
-            line = f"iteration {iteration}/{self._total}  {status_line(metrics)}  {seconds:.1f} s"
+            line = f"iteration {iteration}/{self._total}  {status}  {seconds:.1f} s"
             print(f"{line}{self._show_left(iteration, seconds)}", file=self._file, flush=True)
 
     def _show_left(self, iteration: int, seconds: float) -> str:

@@ -20,7 +20,9 @@ from pcmlp.features import TaskFeatures, feature_dim
 from pcmlp.finite import FiniteTransition
 from pcmlp.models import KNR, LinearMDP, Tabular
 from pcmlp.runs.config import RunConfig
+from pcmlp.runs.evaluate import is_due
 from pcmlp.runs.metrics import Row
+from pcmlp.spaces import Finite
 from pcmlp.types import MDP, Algorithm, Policy, Problem
 
 DELTA = 0.1  # the largest probability that a bound fails, over all iterations of a seed
@@ -109,17 +111,25 @@ def describe_threshold(threshold: float, stands: Standing | None) -> str:
     return f"the run ends when the certificate of every seed is at most {threshold:g}; the certificate is {shown}"
 
 
+def has_certificate(config: RunConfig, mdp: MDP, n: int) -> bool:
+    """Return whether iteration n has a certificate: where the value of the deployed policy is known, exactly in a
+    finite MDP, else from an evaluation. Other iterations need no promise, which costs long imagined episodes."""
+    return not why_none(config) and (isinstance(mdp.states, Finite) or is_due(config, n))
+
+
 def certificates(
-    problem: Problem, policies: Policy, metrics: dict[str, np.ndarray], returns: np.ndarray
+    problem: Problem, policies: Policy, metrics: dict[str, np.ndarray], returns: np.ndarray | None
 ) -> dict[str, np.ndarray]:
     """Return the column `certificate`: the promise minus the value of the deployed policies. The value is exact if the
     MDP is finite, else the mean of `returns` [seeds, episodes]. A promise of NaN certifies nothing."""
     if "promised" not in metrics:
         return {}
-    exact = exact_values(problem.world.mdp, policies)
-    value = np.mean(returns, axis=1) if exact is None else np.asarray(exact)
+    value = exact_values(problem.world.mdp, policies)
+    if value is None:
+        assert returns is not None  # see `has_certificate`
+        value = np.mean(returns, axis=1)
     promised = metrics["promised"]
-    return {"certificate": np.where(np.isfinite(promised), promised, np.nan) - value}
+    return {"certificate": np.where(np.isfinite(promised), promised, np.nan) - np.asarray(value)}
 
 
 def is_certified(rows: list[Row], iteration: int | None, threshold: float | None) -> bool:

@@ -4,7 +4,6 @@ Settings belong to the classes that use them (`settings`), so this module only f
 given values, and checks conditions that involve several parts. All of it happens before anything is compiled.
 """
 
-import dataclasses
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,12 +17,20 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from pcmlp.algorithms import METHODS
-from pcmlp.algorithms.framework import PCMLP
 from pcmlp.algorithms.method import Method
 from pcmlp.errors import ConfigError
 from pcmlp.parts import NAMES, find_known, find_method, methods_for
 from pcmlp.runs.durable import Damaged, check_type, parse_json
-from pcmlp.runs.keys import FLAGS, check_choices, check_known, check_used, parse_seeds, split_settings, unused_reason
+from pcmlp.runs.keys import (
+    FLAGS,
+    check_choices,
+    check_known,
+    check_used,
+    parse_seeds,
+    round_up_samples,
+    split_settings,
+    unused_reason,
+)
 from pcmlp.settings import Part, flatten, overlay, parse_int, show, tiny_settings, to_record, walk
 from pcmlp.tasks import TASKS
 from pcmlp.tasks.registered import find_environment
@@ -34,6 +41,9 @@ _LARGEST_SEED = 2**32 - 1
 _LARGEST_STEPS = 2**31 - 1  # steps are counted in 32 bits
 MOST_EPISODES = 100_000
 DEFAULT_STEPS, DEFAULT_EPISODES = 2_000, 100
+# Env steps between evaluations by kind of task, a tenth of the presets' budgets: an evaluation on a simulator takes
+# more steps than an iteration. Elsewhere, every iteration is evaluated.
+DEFAULT_EVERY = {"robot": 20_000, "gym": 3_000}
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,7 @@ class RunConfig:
     steps: int  # env steps per seed
     preset: str = "ours"
     eval_episodes: int = DEFAULT_EPISODES
+    eval_every: int = 0  # env steps between evaluations; 0: every iteration is evaluated
     code: Mapping[str, str] = field(default_factory=dict)  # files of the user's code that the run uses -> SHA-256
 
     @property
@@ -112,8 +123,8 @@ def configure(
     check_used(given, algo, partial(unused_reason, method, task, algorithm))
     check_known(given, task, algo, algorithm)
     check_choices(given, method, algo)
-    algorithm = _round_up_samples(algorithm, given, task.horizon)
-    episodes = given.get("eval_episodes", preset.get("eval_episodes", DEFAULT_EPISODES))
+    algorithm = round_up_samples(algorithm, given, task.horizon)
+    usual = {"eval_episodes": DEFAULT_EPISODES, "eval_every": DEFAULT_EVERY.get(task.kind, 0), **preset, **given}
     config = RunConfig(
         task=task,
         algo=algo,
@@ -121,7 +132,8 @@ def configure(
         seeds=parse_seeds(seeds),
         steps=parse_int("steps", str(preset.get("steps", DEFAULT_STEPS) if steps is None else steps)),
         preset=name,
-        eval_episodes=parse_int("eval_episodes", str(episodes)),
+        eval_episodes=parse_int("eval_episodes", str(usual["eval_episodes"])),
+        eval_every=parse_int("eval_every", str(usual["eval_every"])),
         code=hash_code({"task": task_name, "algo": algo, **given}),
     )
     _check_run(config)
@@ -156,31 +168,17 @@ def choose_preset(method: Method, algo: str, name: str, task_name: str, task: Ta
     raise ConfigError(f"preset={name}: {algo} has none for {task_name}; leave it out")
 
 
-def _round_up_samples(algorithm: Algorithm, given: Mapping[str, str], horizon: int) -> Algorithm:
-    """Give every policy at least one whole episode; raise if the user gave a smaller number."""
-    samples = algorithm.samples_per_policy
-    if samples >= horizon:
-        return algorithm
-    if "samples_per_policy" in given:
-        if not algorithm.draws_episodes:
-            return algorithm
-        iid = ", or draws=iid" if isinstance(algorithm, PCMLP) else ""
-        raise ConfigError(
-            f"samples_per_policy={samples}: less than one episode of {horizon} steps; give {horizon} or more{iid}"
-        )
-    return dataclasses.replace(algorithm, samples_per_policy=horizon)
-
-
 def _check_run(config: RunConfig) -> None:
     seeds, shown, horizon = config.seeds, " ".join(map(str, config.seeds)), config.task.horizon
     repeated = [seed for seed in seeds if seeds.count(seed) > 1]
-    rows, episodes = config.algorithm.replay_rows, config.eval_episodes
+    rows, episodes, every = config.algorithm.replay_rows, config.eval_episodes, config.eval_every
     for good, line in (
         (seeds, f"seeds={shown}: there is no seed; give at least one, such as seeds=0"),
         (not repeated, f"seeds={shown}: {next(iter(repeated), None)} is repeated; give each seed once"),
         (all(0 <= s <= _LARGEST_SEED for s in seeds), f"seeds={shown}: give numbers from 0 to {_LARGEST_SEED}"),
         (config.steps <= _LARGEST_STEPS, f"steps={config.steps}: give at most {_LARGEST_STEPS}"),
         (1 <= episodes <= MOST_EPISODES, f"eval_episodes={episodes}: give 1 to {MOST_EPISODES}"),
+        (0 <= every <= _LARGEST_STEPS, f"eval_every={every}: give env steps, or 0 to evaluate every iteration"),
         (rows is None or rows >= horizon, f"replay_size={rows}: give {horizon} (an episode) or more"),
     ):
         if not good:
@@ -251,6 +249,7 @@ def to_json(config: RunConfig) -> str:
         "seeds": list(config.seeds),
         "steps": config.steps,
         "eval_episodes": config.eval_episodes,
+        **({"eval_every": config.eval_every} if config.eval_every else {}),
         **drop_unused(to_record(config.algorithm, NAMES), config),
         **({"code": dict(config.code)} if config.code else {}),
     }
@@ -274,7 +273,7 @@ def from_json(text: str, *, trust_code: bool = False, where: str = "this run") -
     """Return the configuration that `to_json` wrote. Code that it names is imported only if it is trusted."""
     record = parse_record(text)
     task, algo = record["task"].pop("name"), record.pop("algo")
-    hashes, flat = record.pop("code", {}), settings_of_record(record)
+    hashes, flat = record.pop("code", {}), {"eval_every": "0", **settings_of_record(record)}
     check_code({"task": task, "algo": algo, **flat}, hashes, trust_code, where)
     return resolve(task, algo, record["seeds"], record["steps"], [f"{key}={text}" for key, text in flat.items()])
 

@@ -69,8 +69,26 @@ class Evaluator:
         return self._returns
 
 
-def scores(returns: np.ndarray, success_return: float | None) -> dict[str, float | None]:
-    """Return the columns of `metrics.csv` for one seed's returns."""
+def is_due(config: RunConfig, n: int) -> bool:
+    """Return whether iteration n is evaluated: the first and the last one, and those that complete another `eval_every`
+    env steps. Nothing else decides it, so a resumed run evaluates the same iterations."""
+    return n in (0, config.num_iterations) or _count_due(config, n) > _count_due(config, n - 1)
+
+
+def count_evaluations(config: RunConfig) -> int:
+    """Return the number of iterations of a run that are evaluated."""
+    return 2 + _count_due(config, config.num_iterations - 1)  # the first and the last one, and those between them
+
+
+def _count_due(config: RunConfig, n: int) -> int:
+    """Return how many of the iterations 1 to n complete another `eval_every` env steps."""
+    return n if config.eval_every == 0 else min(n, int(n * config.steps_per_iteration // config.eval_every))
+
+
+def scores(returns: np.ndarray | None, success_return: float | None) -> dict[str, float | None]:
+    """Return the columns of `metrics.csv` for one seed's returns; empty ones if there was no evaluation."""
+    if returns is None:
+        return dict.fromkeys(("return_mean", "return_std", "success"))
     success = None if success_return is None else float(np.mean(returns >= success_return))
     return {"return_mean": float(np.mean(returns)), "return_std": float(np.std(returns)), "success": success}
 

@@ -18,6 +18,7 @@ from pcmlp.algorithms.model_free import ModelFree
 from pcmlp.planners import SAC
 from pcmlp.runs.callbacks import show_time
 from pcmlp.runs.config import RunConfig
+from pcmlp.runs.evaluate import count_evaluations
 from pcmlp.settings import walk
 from pcmlp.spaces import Box
 from pcmlp.tasks.host import GymnasiumWorld
@@ -93,7 +94,7 @@ def network(*sizes: int) -> int:
 def evaluated_steps(config: RunConfig) -> float:
     """Return the steps of all evaluations of one seed."""
     share = 1.2 if config.algorithm.evaluates_exploring else 1.0
-    return share * (config.num_iterations + 1) * config.eval_episodes * config.task.horizon
+    return share * count_evaluations(config) * config.eval_episodes * config.task.horizon
 
 
 def measure_peak() -> float:

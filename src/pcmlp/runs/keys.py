@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pcmlp.algorithms import METHODS
 from pcmlp.algorithms.deep import Deep
+from pcmlp.algorithms.framework import PCMLP
 from pcmlp.algorithms.method import Method
 from pcmlp.errors import ConfigError, nearest
 from pcmlp.parts import NAMES, PARTS
@@ -12,7 +13,7 @@ from pcmlp.settings import Part, parse_int, walk
 from pcmlp.types import Algorithm, Task
 from pcmlp.usercode import is_place
 
-RUN_KEYS = ("preset", "eval_episodes")  # settings of a run itself
+RUN_KEYS = ("preset", "eval_episodes", "eval_every")  # settings of a run itself
 FLAGS = ("algo", "seeds", "steps")  # settings that have a flag of their own
 
 
@@ -114,3 +115,18 @@ def check_choices(given: Mapping[str, str], method: Method, algo: str) -> None:
         allowed = method.choices.get(group) or (NAMES.name_of(own[group]),)
         if name not in allowed:
             raise ConfigError(f"{key}={name}: {algo} takes {' or '.join(map(str, allowed))}; give that or leave it out")
+
+
+def round_up_samples(algorithm: Algorithm, given: Mapping[str, str], horizon: int) -> Algorithm:
+    """Give every policy at least one whole episode; raise if the user gave a smaller number."""
+    samples = algorithm.samples_per_policy
+    if samples >= horizon:
+        return algorithm
+    if "samples_per_policy" in given:
+        if not algorithm.draws_episodes:
+            return algorithm
+        iid = ", or draws=iid" if isinstance(algorithm, PCMLP) else ""
+        raise ConfigError(
+            f"samples_per_policy={samples}: less than one episode of {horizon} steps; give {horizon} or more{iid}"
+        )
+    return dataclasses.replace(algorithm, samples_per_policy=horizon)

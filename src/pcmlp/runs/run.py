@@ -1,7 +1,8 @@
-"""A run in progress: each iteration is evaluated and logged, and the run is saved as often as is cheap.
+"""A run in progress: its iterations are logged, some are evaluated, and it is saved as often as is cheap.
 
-The deployed policy is evaluated, and also the exploring policy if the two are planned separately. Evaluation has random
-numbers of its own, fixed by the seed, and is not counted in `env_steps`.
+`evaluate.is_due` says which iterations are evaluated. The deployed policy is evaluated, and also the exploring policy
+if the two are planned separately. Evaluation has random numbers of its own, fixed by the seed, and is not counted in
+`env_steps`.
 
 A checkpoint is written after the first iteration of a process and when the loop ends. In between, one that took t
 seconds is followed by the next after at least t / `SAVING_SHARE` seconds. So slow iterations each have a checkpoint,
@@ -23,12 +24,12 @@ from pcmlp.errors import RunStopped
 from pcmlp.programs import find_platform
 from pcmlp.runs import checkpoint
 from pcmlp.runs.callbacks import Callback, notify
-from pcmlp.runs.certificate import certificates, is_certified, standing, why_none
+from pcmlp.runs.certificate import certificates, has_certificate, is_certified, standing
 from pcmlp.runs.checkpoint import Checkpoint, Facts, fingerprint
 from pcmlp.runs.config import RunConfig, seed_keys, to_json
 from pcmlp.runs.durable import room_for, write_text
 from pcmlp.runs.episodes import EpisodeLog, cut, read
-from pcmlp.runs.evaluate import Entered, Evaluator, evaluation_keys, scores
+from pcmlp.runs.evaluate import Entered, Evaluator, evaluation_keys, is_due, scores
 from pcmlp.runs.findings import UNSEEN, Findings, failed_seeds
 from pcmlp.runs.folder import Lock, RunFolder
 from pcmlp.runs.manifest import Manifest
@@ -139,7 +140,7 @@ class Run:
                 failure = error
                 break
             learner = iteration.learner
-            if not why_none(self.config):  # only if the run has a certificate: a promise costs imagined episodes
+            if has_certificate(self.config, self.world.mdp, n):
                 promises = promised(self.keys, self.algorithm, self.world.mdp, learner, n)
                 iteration = iteration._replace(metrics={**iteration.metrics, **promises})
             begun.append((n, iteration))
@@ -159,7 +160,7 @@ class Run:
         return is_certified(self.rows[-len(self.config.seeds) :], self.done, self.threshold)
 
     def finish_iteration(self, n: int, iteration: Iteration, log: EpisodeLog) -> None:
-        """Evaluate an iteration, log it, and write a checkpoint if that is cheap enough."""
+        """Log an iteration, evaluate it if that is due, and write a checkpoint if that is cheap enough."""
         self.learner = iteration.learner
         walked = to_host(iteration.walked)  # copied now, because the accelerator may be busy later
         began = time.perf_counter()
@@ -235,7 +236,7 @@ class Run:
 
     def facts(self, n: int) -> Facts:
         """Return the facts for the checkpoint of iteration n."""
-        score = float(np.mean([row["eval_return_mean"] for row in self.latest]))
+        score = mean_of(self.latest).get("eval_return_mean", np.nan)
         return Facts(
             **self.manifest().record,
             iteration=n,
@@ -249,22 +250,23 @@ class Run:
         )
 
     def record(self, n: int, metrics: dict[str, np.ndarray]) -> None:
-        """Evaluate the policies, and write a row of `metrics.csv` for each seed."""
+        """Evaluate the policies if that is due, and write a row of `metrics.csv` for each seed."""
         assert self.learner is not None
         self.deployed = self.learner.deployed()
         policies = {"eval": self.deployed, "explore": self.learner.policy}
-        returns = {name: evaluator.returns(policies[name]) for name, evaluator in self._evaluators.items()}
+        due = is_due(self.config, n)
+        returns = {name: each.returns(policies[name]) if due else None for name, each in self._evaluators.items()}
         metrics = metrics | self._entered.columns()
         metrics |= certificates(self.problem, self.deployed, metrics, returns["eval"])
         steps = np.asarray(self.learner.env_steps)
-        wall_s = self.spent()["wall_s"]
+        wall_s, success = self.spent()["wall_s"], self.problem.success_return
         self.latest = []
         for i, seed in enumerate(self.config.seeds):
             first = {"iteration": n, "seed": seed, "env_steps": int(steps[i])}
             evaluated = {
                 f"{name}_{column}": value
-                for name, per_seed in returns.items()
-                for column, value in scores(per_seed[i], self.problem.success_return).items()
+                for name, found in returns.items()
+                for column, value in scores(None if found is None else found[i], success).items()
             }
             measured = blank_unseen({name: float(values[i]) for name, values in sorted(metrics.items())})
             self.latest.append(as_read({**first, **evaluated, **measured, "wall_s": wall_s}))

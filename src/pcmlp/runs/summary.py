@@ -41,6 +41,7 @@ class SeedSummary(TypedDict, total=False):
 
     seed: int
     env_steps: int | None
+    evaluated_env_steps: int | None
     final_return: float | None
     final_success: float | None
     env_steps_to_success: int | None
@@ -136,25 +137,34 @@ def summarise(
 
 
 def summarise_seed(seed: int, rows: Sequence[Row]) -> dict[str, Any]:
-    """Return the final results of one seed."""
+    """Return the final results of one seed: those of its last evaluation, which is that of its last row if the run has
+    finished."""
     last: Row = rows[-1] if rows else {}
-    changes = find_changes([row["env_steps"] for row in rows], [row["eval_success"] or 0.0 for row in rows])
+    evaluated = [row for row in rows if row["eval_return_mean"] is not None]
+    changes = find_changes((row["env_steps"], row["eval_success"] or 0.0) for row in evaluated)
     return {
         "seed": seed,
         "env_steps": last.get("env_steps"),
-        "final_return": last.get("eval_return_mean"),
-        "final_success": last.get("eval_success"),
+        "evaluated_env_steps": last_number(evaluated, "env_steps"),
+        "final_return": last_number(rows, "eval_return_mean"),
+        "final_success": last_number(rows, "eval_success"),
         "env_steps_to_success": next(iter(changes), None),
         "env_steps_to_sustained_success": last_success(changes),
         "success_changes": changes,
-        "final_certificate": last.get("certificate"),
+        "final_certificate": last_number(rows, "certificate"),
     }
 
 
-def find_changes(env_steps: Iterable[int], success: Iterable[float]) -> list[int]:
-    """Return the env steps of the evaluations at which a seed was solved, lost again, solved again, and so on."""
+def last_number(rows: Sequence[Row], column: str) -> Any:
+    """Return the number in the last row that has one in the column; None if no row has."""
+    return next((row[column] for row in reversed(rows) if row.get(column) is not None), None)
+
+
+def find_changes(evaluations: Iterable[tuple[int, float]]) -> list[int]:
+    """Return the env steps of the evaluations at which a seed was solved, lost again, solved again, and so on, given
+    the env steps and the success of each evaluation."""
     changes: list[int] = []
-    for steps, share in zip(env_steps, success, strict=True):
+    for steps, share in evaluations:
         if (share >= SUCCESS) != bool(len(changes) % 2):
             changes.append(steps)
     return changes
@@ -191,8 +201,12 @@ def add_findings(summary: dict[str, Any], config: RunConfig, rows: Sequence[Row]
 
 
 def closing_lines(summary: dict[str, Any]) -> list[str]:
-    """Return the lines under the table of seeds: success that was lost, and what to do if nothing was found."""
+    """Return the lines under the table of seeds: returns that are not those of the last iteration, success that was
+    lost, and what to do if nothing was found."""
     lines = []
+    for seed in summary["seeds"][:1]:  # all seeds are evaluated together
+        if (at := seed.get("evaluated_env_steps")) is not None and at != seed["env_steps"]:
+            lines.append(f"the last evaluation was at {at:,} env steps; pcmlp eval measures the policies of now")
     for seed in summary["seeds"]:
         if len(changes := seed.get("success_changes", ())) > 1:
             words = ["solved at", *itertools.islice(itertools.cycle(("lost by", "solved again at")), len(changes) - 1)]

@@ -9,6 +9,7 @@ earlier steps.
 """
 
 import contextlib
+import operator
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -44,6 +45,7 @@ _DIVERGENCE_WARNINGS = [
 ]
 
 
+@lru_cache(maxsize=16)  # loading takes milliseconds, and all simulators of a robot can read the same model
 def load_model(robot: Robot) -> Any:
     """Return the robot's MjModel, with its walls, which have the friction of the floor of Gymnasium's ant."""
     spec = mujoco.MjSpec.from_file(str(MODELS / robot.xml))
@@ -154,19 +156,26 @@ class BatchSimulator:
         self.robot, self.model = robot, model
         self.pool = Rollout(nthread=threads)
         self.data = [mujoco.MjData(model) for _ in range(threads)]
+        self._after, self._rows = np.zeros((0, 0)), list[np.ndarray]()  # the last states, and each of them
 
     def __call__(self, environments: Sequence[Simulator], actions: np.ndarray) -> Observed:
         """Step each simulator once."""
-        before = np.stack([simulator.state for simulator in environments])
-        observation, after, diverged = self.step(before, actions, environments[0])
-        for simulator, state in zip(environments, after, strict=True):
+        observation, after, diverged = self.step(self._gather(environments), actions, environments[0])
+        self._after, self._rows = after, list(after)
+        for simulator, state in zip(environments, self._rows, strict=True):
             simulator.state = state
-        observed = Observed.blank(len(before), observation.shape[1:])
+        observed = Observed.blank(len(after), observation.shape[1:])
         with np.errstate(over="ignore"):  # numbers too large for float32 become infinite, which is checked later
             observed.observation[:] = observation
         for row in np.flatnonzero(diverged).tolist():
             observed.fail(row, Fault.RAISED, f"step raised RuntimeError: {_DIVERGED}")
         return observed
+
+    def _gather(self, environments: Sequence[Simulator]) -> np.ndarray:
+        """Return the states of the simulators: those after the last step, unless one has been reset since."""
+        rows = [simulator.state for simulator in environments]
+        same = len(rows) == len(self._rows) and all(map(operator.is_, rows, self._rows))
+        return self._after if same else np.stack(rows)  # to stack them takes longer than all else here
 
     def step(
         self, before: np.ndarray, actions: np.ndarray, observer: Simulator
@@ -177,8 +186,9 @@ class BatchSimulator:
         if self.robot.derived:
             rows = zip(after, actions, strict=True)
             return np.stack([observer.observe_at(state, action) for state, action in rows]), after, diverged
-        _, positions, velocities, _ = np.split(after, np.cumsum([1, self.model.nq, self.model.nv]), axis=1)
-        return self.robot.observe(SimpleNamespace(qpos=positions, qvel=velocities)), after, diverged
+        end = 1 + self.model.nq  # the first number is the time
+        moving = SimpleNamespace(qpos=after[:, 1:end], qvel=after[:, end : end + self.model.nv])
+        return self.robot.observe(moving), after, diverged
 
     def _roll_out(self, before: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         count, skip, size = len(before), self.robot.frame_skip, before.shape[1]
@@ -197,7 +207,7 @@ class BatchSimulator:
             )
         # The clock of a simulation that diverges stops or restarts.
         in_time = np.abs(after[:, -1, 0] - before[:, 0] - self.robot.dt) < 0.5 * self.robot.timestep
-        return after[:, -1], ~in_time
+        return np.ascontiguousarray(after[:, -1]), ~in_time
 
 
 class SimulatedTransition(eqx.Module):
