@@ -73,6 +73,7 @@ class Daemon(contextlib.AbstractContextManager):
         return {PIPES: f"{self._folder}/pipes", LOGS: f"{self._folder}/logs"}
 
     def _start(self) -> None:
+        self._end()
         remove_stale()
         self._host = subprocess.Popen(
             [sys.executable, "-m", __name__],
@@ -88,9 +89,12 @@ class Daemon(contextlib.AbstractContextManager):
             raise RunStopped(f"the MPS daemon does not start ({line or 'its host died'}); give --jobs 1")
         self._folder = line.removeprefix(_READY)
 
-    def __exit__(self, *_: object) -> None:
+    def _end(self) -> None:
         if self._host is not None:
             self._host.communicate()  # closes the pipe, and waits
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
 
 
 def remove_stale() -> None:
