@@ -83,7 +83,7 @@ class TestShare:
         assert [share.on_cpu(None, cores, 64.0).jobs for cores in (1, 2, 4, 16)] == [1, 1, 2, 8]
         assert share.on_cpu(None, 16, 6.5).jobs == 3
         assert share.on_cpu(5, 2, 64.0).jobs == 5
-        with pytest.raises(ConfigError, match="--jobs 5: a run may take 2 GB, and 6 GB of memory are free: 3 fit; give"):
+        with pytest.raises(ConfigError, match="--jobs 5: a run may take 2 GB, and 6 GB of memory are free: 3 fit;"):
             share.on_cpu(5, 2, 6.5)
 
     def test_without_mps_one_run(self):
@@ -186,7 +186,7 @@ class TestSomebodyElsesDaemon:
             with pool.share_gpu(H200, 4) as variables:
                 assert variables() == {share.FRACTION: "0.2125", mps.PIPES: str(folder)}
             assert other.poll() is None
-        assert f"MPS: the daemon at {folder} is used; it was there before, and is not stopped" in capsys.readouterr().out
+        assert capsys.readouterr().out.startswith(f"MPS: the daemon at {folder} is used; it was there before, and")
         assert "quit" not in calls.read_text()
 
     def test_one_that_does_not_answer_is_ignored(self, calls, tmp_path, monkeypatch):
