@@ -217,8 +217,9 @@ class TestSharedDevice:
             next(timed_tables(Done((job,), FULL, Path("runs"), Path("results"))))
 
 
-def test_side_by_side_they_are_the_runs_of_train(tmp_path, capfd):
+def test_side_by_side_they_are_the_runs_of_train(tmp_path, monkeypatch, capfd):
     """One of three is refused; the others do not notice."""
+    monkeypatch.setattr(share, "free_memory", lambda: 64.0)  # whatever else runs here
     jobs = [lock("a"), lock("b", 1), lock("c", 2)]
     runs, results = tmp_path / "runs", tmp_path / "results"
     (runs / jobs[1].where).mkdir(parents=True)
@@ -240,14 +241,17 @@ def test_side_by_side_they_are_the_runs_of_train(tmp_path, capfd):
 
 SWEEP = """if True:
     import json, sys
+    from dataclasses import replace
     from pathlib import Path
     from pcmlp import signals
-    from pcmlp.experiments import pool
+    from pcmlp.experiments import pool, share
     from pcmlp.experiments.job import Job
     from pcmlp.runs.cache import prepare
+    share.free_memory = lambda: 64.0  # whatever else runs here
     if __name__ == "__main__":
         prepare()
-        jobs = [Job(**{**fields, "settings": tuple(fields["settings"])}) for fields in json.loads(sys.argv[1])]
+        made = (Job(**fields) for fields in json.loads(sys.argv[1]))
+        jobs = [replace(job, settings=tuple(job.settings), seeds=tuple(job.seeds)) for job in made]
         with signals.handled(ends_process=True):
             try:
                 pool.connect(2)(jobs, Path("runs"), Path("results"))
@@ -267,15 +271,21 @@ class Sweep:
 
     def start(self):
         words = [sys.executable, "-c", SWEEP, json.dumps([asdict(job) for job in self.jobs])]
-        into = {"stdout": subprocess.PIPE, "text": True, "start_new_session": True}
-        return subprocess.Popen(words, cwd=self.folder, env=self.env, **into)
+        into = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "start_new_session": True}
+        self.command = subprocess.Popen(words, cwd=self.folder, env=self.env, **into)
+        return self.command
 
     def run(self, job):
         return self.folder / "runs" / job.where
 
     def process_of(self, job):
         """The process of a job that has saved some of its iterations."""
-        wait_until(lambda: checkpoint.iterations(self.run(job) / "checkpoint")[-1:] > [2])
+
+        def has_saved():
+            assert self.command.poll() is None, self.command.stdout.read()
+            return checkpoint.iterations(self.run(job) / "checkpoint")[-1:] > [2]
+
+        wait_until(has_saved)
         return json.loads((self.run(job) / "lock").read_text())["process"]
 
     def check(self):
