@@ -168,7 +168,7 @@ class Ray:
 
 class TestSweep:
     def sweep(self, ray):
-        return ray_engine.Sweep(ray, [job("one")], {"num_gpus": 0, "num_cpus": 2})
+        return ray_engine.Sweep(ray, [job("one")], {"num_gpus": 0.0, "num_cpus": 2.0})
 
     @pytest.mark.fault("no node is left that can take a run of a sweep", "a line says so, once, and the runs wait")
     def test_runs_that_no_node_can_take_are_reported(self, capsys):
@@ -321,6 +321,32 @@ def test_a_node_dies_in_a_sweep_of_8_runs(two_nodes, tmp_path, tiny_trpo, capsys
         assert_same_results(tmp_path / "local/runs" / each.where, tmp_path / "results" / each.where)
     with capsys.disabled():
         print(f"\n{said}{asked.where}: its node was killed after iteration {saved}; {seconds:.0f} s on the cluster")
+
+
+ONE_GPU = """if True:
+    import sys
+    from ray.cluster_utils import Cluster
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 1, "include_dashboard": False})
+    print(made.address, flush=True)
+    sys.stdin.read()
+    made.shutdown()
+"""
+
+
+@pytest.mark.slow
+def test_two_runs_share_a_gpu(tmp_path, monkeypatch, capsys):
+    """A GPU that only Ray believes in: the scheduling is the same."""
+    monkeypatch.setenv("PCMLP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")
+    ray_engine.load_ray()
+    words = [sys.executable, "-c", ONE_GPU]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as host:
+        jobs = [job("one"), job("two", seeds=(1,))]
+        ray_engine.connect(host.stdout.readline().strip(), 2)(jobs, tmp_path / "runs", tmp_path / "results")
+        host.stdin.close()
+    said = capsys.readouterr().out
+    assert said.rindex("begun on") < said.index("finished on")  # both at once, on the only GPU
+    assert all(read_summary(tmp_path / "results" / each.where)["shared_device"] for each in jobs)
 
 
 @pytest.mark.slow

@@ -115,13 +115,13 @@ def choose_resources(nodes: Sequence[dict[str, Any]], jobs: int = 1) -> dict[str
     with_gpu = [node["Resources"] for node in nodes if node["Resources"].get("GPU", 0) >= 1]
     if with_gpu:
         cores = min(has.get("CPU", 0) / has["GPU"] for has in with_gpu)  # for each GPU
-        return {"num_gpus": 1 / jobs, "num_cpus": min(1, cores / jobs)}
+        return {"num_gpus": 1 / jobs, "num_cpus": min(1.0, cores / jobs)}
     cores = int(max((node["Resources"].get("CPU", 0) for node in nodes), default=0))
     if cores < 1:
         raise ConfigError(f"--engine ray: the cluster has no node with a GPU or a core; {_ADD}")
     if jobs > 1:
         raise ConfigError(f"--jobs {jobs}: the cluster has no GPU, and a run takes {_CORES} cores; leave it out")
-    return {"num_gpus": 0, "num_cpus": min(_CORES, cores)}
+    return {"num_gpus": 0.0, "num_cpus": float(min(_CORES, cores))}
 
 
 def nodes_for(ray: Any, resources: dict[str, float]) -> list[dict[str, Any]]:
