@@ -196,11 +196,11 @@ def test_damaged_facts_are_refused(cut):
     data, facts = file.read_bytes(), arrays.read_facts(file)
     for other, hashed, match in (
         ({**facts, "evaluated_episodes": 1}, False, "truncated or edited"),
-        ({**facts, "format": 6}, True, "has format 6, this pcmlp reads 5; use the version that wrote it"),
+        ({**facts, "format": 7}, True, "has format 7, this pcmlp reads 6; use the version that wrote it"),
         ({**facts, "iteration": 16}, True, "renamed or edited"),
         ({**facts, "files": ["../elsewhere"]}, True, "edited"),
         ({**facts, "score": "high"}, True, "score: .* did not match"),
-        ({"format": 5}, True, "edited"),
+        ({"format": 6}, True, "edited"),
         ([], True, "facts: list is not"),
         ("", True, "facts: str is not"),
     ):
@@ -219,7 +219,7 @@ def test_a_checkpoint_of_an_older_format_is_refused(cut, older):
     shutil.rmtree(cut / "checkpoint")
     (cut / "checkpoint" / older).parent.mkdir(parents=True)
     (cut / "checkpoint" / older).write_text("{}")
-    refused(lock(), cut, "has an older format, this pcmlp reads 5; use the version that wrote it")
+    refused(lock(), cut, "has an older format, this pcmlp reads 6; use the version that wrote it")
 
 
 @pytest.mark.parametrize("file", ["checkpoint/000017.safetensors", "episodes/log"])

@@ -31,7 +31,7 @@ def metrics_of(rows):
 def places(tmp_path, monkeypatch):
     """Runs and results; as if trained, since what a run does is test_runs' business."""
 
-    def train(config, out, *, command, resume):
+    def train(config, out, *, command, **_):
         trained.append(out)
         out.mkdir(parents=True)
         (out / "config.json").write_text(job.to_json(config))
@@ -174,7 +174,7 @@ def test_other_machines_get_every_run_at_once_but_those_that_are_timed(places, m
 
     monkeypatch.setattr(paper, "EXPERIMENTS", {"locks": TINY_EXPERIMENT, "timed": alone})
     monkeypatch.setattr(paper, "report", lambda folders, out: out)
-    monkeypatch.setattr(paper, "find_engine", lambda name, address: cluster)
+    monkeypatch.setattr(paper, "find_engine", lambda name, address, jobs: cluster)
     paper.paper(["timed", "locks"], scale="full", engine="ray")
     assert sent == [[LOCK]]
     assert len(trained) == 2

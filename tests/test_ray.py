@@ -20,7 +20,8 @@ from same_run import assert_same_run, equal_but_for_times
 
 from pcmlp.cli import main
 from pcmlp.errors import ConfigError, RunStopped
-from pcmlp.experiments import ray_engine, ray_task
+from pcmlp.experiments import ray_cluster, ray_engine, ray_task
+from pcmlp.experiments.gpu import Gpu
 from pcmlp.experiments.job import KEPT, SCALES, Job
 from pcmlp.experiments.paper import EXPERIMENTS
 from pcmlp.runs import checkpoint
@@ -60,7 +61,7 @@ class TestBadInput:
         record_property("bad input", (command, err.removeprefix("pcmlp: ").strip()))
 
     def test_what_answers_is_no_cluster(self, monkeypatch):
-        monkeypatch.setattr(ray_engine, "_ANSWER_S", 3)
+        monkeypatch.setattr(ray_cluster, "_ANSWER_S", 3)
         with socket.create_server(("127.0.0.1", 0)) as silent:
             begun = time.monotonic()
             with pytest.raises(ConfigError, match="no Ray cluster answers in 3 s") as refused:
@@ -86,6 +87,40 @@ def test_a_task_takes_a_gpu_where_there_is_one_and_else_some_cores():
     assert [ray_engine.fits(place, on_gpus) for place in (cpus, gpus, head)] == [False, True, False]
     with pytest.raises(ConfigError, match="no node with a GPU or a core"):
         ray_engine.choose_resources([head])
+    for jobs in (4, 8):  # so many tasks have room on each GPU, and on the cores beside it
+        shared = ray_engine.choose_resources([cpus, gpus, node(2, 4)], jobs)
+        assert shared == {"num_gpus": 1 / jobs, "num_cpus": 2 / jobs}
+    with pytest.raises(ConfigError, match="--jobs 4: the cluster has no GPU, and a run takes 2 cores; leave it out"):
+        ray_engine.choose_resources([cpus], 4)
+
+
+class TestSharedGPUs:
+    def found(self, *modes, has_mps=True, free=140.0, cores=16):
+        gpus = [Gpu(str(i), f"GPU-{i}", "H200", 143.0, free, mode) for i, mode in enumerate(modes)]
+        return ray_task.Found(None, {}, gpus, has_mps, cores)
+
+    def test_every_node_must_allow_as_many(self):
+        large, small = self.found("Default"), self.found("Default", free=24.0)
+        assert ray_engine.share_gpus(None, [("one", large)], 99).jobs == 4
+        assert ray_engine.share_gpus(None, [("one", large), ("two", small)], 99).jobs == 2
+        assert ray_engine.share_gpus(3, [("one", large)], 99).jobs == 3
+        assert ray_engine.share_gpus(3, [("one", large)], 2).jobs == 2  # there are no more jobs
+        assert ray_engine.share_gpus(None, [("one", self.found("Default", "Default"))], 99).jobs == 2  # of 16 cores
+        with pytest.raises(ConfigError, match="--jobs 3: a run may take 10 GB, and 24 of 143 GB .*: 2 fit"):
+            ray_engine.share_gpus(3, [("one", large), ("two", small)], 99)
+
+    def test_a_node_without_mps_takes_one_run_for_each_gpu(self):
+        without = [("one", self.found("Default")), ("two", self.found("Default", has_mps=False))]
+        share = ray_engine.share_gpus(None, without, 99)
+        assert share.jobs == 1
+        assert "node two: no MPS daemon answers (nvidia-cuda-mps-control -d), and without" in share.note
+        with pytest.raises(ConfigError, match="--jobs 2: node two: no MPS daemon answers"):
+            ray_engine.share_gpus(2, without, 99)
+
+    def test_other_gpus_are_shared_only_if_asked(self):
+        unknown = [("one", self.found())]
+        assert ray_engine.share_gpus(None, unknown, 99).jobs == 1
+        assert ray_engine.share_gpus(4, unknown, 99).jobs == 4
 
 
 def test_what_a_task_asks_for_some_node_has_all_of():
@@ -97,10 +132,10 @@ def test_what_a_task_asks_for_some_node_has_all_of():
 
 @pytest.mark.fault("Ray does not come up on this machine", "refused after a while, with a line")
 def test_a_cluster_of_this_machine_that_does_not_start(monkeypatch):
-    monkeypatch.setattr(ray_engine, "_HOST", "import time; time.sleep(60)")
-    monkeypatch.setattr(ray_engine, "_START_S", 0.5)
+    monkeypatch.setattr(ray_cluster, "_HOST", "import time; time.sleep(60)")
+    monkeypatch.setattr(ray_cluster, "_START_S", 0.5)
     begun = time.monotonic()
-    with pytest.raises(ConfigError, match="no cluster starts on this machine"), ray_engine.local_cluster():
+    with pytest.raises(ConfigError, match="no cluster starts on this machine"), ray_cluster.local_cluster():
         pass
     assert time.monotonic() - begun < 30
 
@@ -133,7 +168,7 @@ class Ray:
 
 class TestSweep:
     def sweep(self, ray):
-        return ray_engine.Sweep(ray, [job("one")], {"num_gpus": 0, "num_cpus": 2})
+        return ray_engine.Sweep(ray, [job("one")], {"num_gpus": 0.0, "num_cpus": 2.0})
 
     @pytest.mark.fault("no node is left that can take a run of a sweep", "a line says so, once, and the runs wait")
     def test_runs_that_no_node_can_take_are_reported(self, capsys):
@@ -154,14 +189,14 @@ class TestSweep:
             sweep = self.sweep(Ray(error))
             sweep.end(0, "task")
             with pytest.raises(kind, match=said):
-                raise sweep.errors[0]
+                raise sweep.tally.errors[0]
 
 
 def test_a_folder_that_is_not_shared_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(ray_task, "_SEEN_S", 0.0)
     here, there = tmp_path / "here", tmp_path / "there"
     there.mkdir()
-    with ray_engine.shared_token((str(here),)) as token:
+    with ray_cluster.shared_token((str(here),)) as token:
         assert ray_task.not_shared((str(here),), token) is None
         assert ray_task.not_shared((str(here), str(there)), token) == str(there)
     assert not any(here.iterdir())
@@ -286,6 +321,32 @@ def test_a_node_dies_in_a_sweep_of_8_runs(two_nodes, tmp_path, tiny_trpo, capsys
         assert_same_results(tmp_path / "local/runs" / each.where, tmp_path / "results" / each.where)
     with capsys.disabled():
         print(f"\n{said}{asked.where}: its node was killed after iteration {saved}; {seconds:.0f} s on the cluster")
+
+
+ONE_GPU = """if True:
+    import sys
+    from ray.cluster_utils import Cluster
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 1, "include_dashboard": False})
+    print(made.address, flush=True)
+    sys.stdin.read()
+    made.shutdown()
+"""
+
+
+@pytest.mark.slow
+def test_two_runs_share_a_gpu(tmp_path, monkeypatch, capsys):
+    """A GPU that only Ray believes in: the scheduling is the same."""
+    monkeypatch.setenv("PCMLP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")
+    ray_engine.load_ray()
+    words = [sys.executable, "-c", ONE_GPU]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as host:
+        jobs = [job("one"), job("two", seeds=(1,))]
+        ray_engine.connect(host.stdout.readline().strip(), 2)(jobs, tmp_path / "runs", tmp_path / "results")
+        host.stdin.close()
+    said = capsys.readouterr().out
+    assert said.rindex("begun on") < said.index("finished on")  # both at once, on the only GPU
+    assert all(read_summary(tmp_path / "results" / each.where)["shared_device"] for each in jobs)
 
 
 @pytest.mark.slow

@@ -212,15 +212,15 @@ def serve(pipe: Connection, factory: bytes, shape: tuple[int, ...], progress: An
     """Answer orders in a worker process until the pipe is closed."""
     for number in SIGNALS:  # handled by the run, which may finish an iteration first
         signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    threading.Thread(target=exit_with_parent, daemon=True).start()
     copies = Copies(lambda: pickle.loads(factory)(), shape)  # imports when a copy is made, which reports errors
     with contextlib.suppress(EOFError, OSError):
         while True:
             pipe.send(copies.ask(*pipe.recv(), progress=progress))
 
 
-def _exit_with_parent() -> None:
-    """End this process with the run, even while an environment hangs."""
+def exit_with_parent() -> None:
+    """Wait until the process that started this one has ended, in any way, and then end this process at once."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     wait([parent.sentinel])

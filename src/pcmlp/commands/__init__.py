@@ -4,7 +4,6 @@ Numbers stay text until they are parsed with the settings, so that all errors ha
 when a command runs, so that help is quick.
 """
 
-import os
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Any
@@ -12,7 +11,6 @@ from typing import Annotated, Any
 from rich.console import Console
 from tyro.conf import FlagCreatePairsOff, arg
 
-from pcmlp.errors import ConfigError
 from pcmlp.signals import EXIT_CODE
 
 FAILED = 1
@@ -31,8 +29,17 @@ def unset(metavar: str, default: str) -> Any:
     return arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
 
 
-def prepare_device(doing: str, *, tiny: bool = False) -> None:
-    """Set JAX up for computing: the compilation cache, and a clear error if the device that was asked for is missing.
+def prepare_device(doing: str) -> None:
+    """Set JAX up for computing: the compilation cache, and a clear error if the device that was asked for is
+    missing."""
+    prepare_jax(doing)
+    from pcmlp.runs.cache import check_device
+
+    check_device()
+
+
+def prepare_jax(doing: str, *, tiny: bool = False) -> None:
+    """Set JAX up, but do not touch the device, which may be for other processes.
 
     Importing takes seconds, so `doing` is shown first. `tiny` programs are not optimised, because that would
     take longer than running them.
@@ -42,14 +49,6 @@ def prepare_device(doing: str, *, tiny: bool = False) -> None:
         from pcmlp.runs.cache import prepare
 
         prepare(tiny=tiny)
-        import jax
-
-    try:
-        jax.devices()
-    except (RuntimeError, AssertionError) as error:  # JAX has no clear error for missing CUDA
-        asked = os.environ.get("JAX_PLATFORMS", "")
-        remedy = "unset it to use the available device; a GPU needs pip install 'pcmlp[cuda]'"
-        raise ConfigError(f"JAX_PLATFORMS={asked}: JAX finds no such device; {remedy}") from error
 
 
 def show_loading(doing: str) -> AbstractContextManager[object]:

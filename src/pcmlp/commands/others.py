@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional, arg, subcommand
 
-from pcmlp.commands import INTERRUPTED, Float, Int, Switch, prepare_device, show_waiting, unset
+from pcmlp.commands import INTERRUPTED, Float, Int, Switch, prepare_device, prepare_jax, show_waiting, unset
 from pcmlp.signals import finish_iterations, print_to_stderr
 
 
@@ -54,7 +54,9 @@ class Paper:
     scale: Annotated[str, arg(metavar="smoke|quick|full")] = "full"
     """full: as reported, for a GPU. quick: minutes on two cores. smoke: only checks that everything runs."""
     engine: Annotated[str, arg(metavar="local|ray")] = "local"
-    """local: one run after another in this process. ray: on the machines of a Ray cluster."""
+    """local: on this machine. ray: on the machines of a Ray cluster."""
+    jobs: Annotated[str | None, unset("INT", "from the memory of the device and the cores")] = None
+    """Runs at a time, on this machine or on each GPU of the Ray cluster; timed runs are alone."""
     address: Annotated[str | None, unset("HOST:PORT", "a cluster on this machine is started")] = None
     """The address of the Ray cluster."""
     results: Annotated[Path | None, unset("DIR", "results, or results-SCALE")] = None
@@ -71,7 +73,7 @@ class Paper:
         if self.engine == "ray":  # a GPU is for the processes of the cluster
             os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
             finish_iterations()
-        prepare_device("paper", tiny=self.scale == "smoke")
+        prepare_jax("paper", tiny=self.scale == "smoke")
         from pcmlp.experiments.paper import paper
         from pcmlp.settings import parse_int
 
@@ -81,6 +83,7 @@ class Paper:
                 self.names,
                 scale=self.scale,
                 engine=self.engine,
+                jobs=None if self.jobs is None else parse_int("jobs", self.jobs),
                 address=self.address,
                 results=self.results,
                 runs=self.runs,

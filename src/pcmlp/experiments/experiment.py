@@ -122,8 +122,10 @@ def return_columns(job: Job, summary: dict[str, Any]) -> Row:
 
 
 def machine_columns(job: Job, summary: dict[str, Any]) -> Row:
-    """Return the columns about the machine of a run."""
-    return {"wall_s": round(summary["wall_s"]), "device": summary["device"]}
+    """Return the columns about the machine of a run. Seconds on a shared device measure the other runs too, so they are
+    left out."""
+    seconds = "" if summary.get("shared_device") else round(summary["wall_s"])
+    return {"wall_s": seconds, "device": summary["device"]}
 
 
 def published_columns(job: Job, summary: dict[str, Any]) -> Row:
@@ -168,8 +170,10 @@ def vanishing_tables(done: Done) -> Tables:
 
 
 def timed_tables(done: Done) -> Tables:
-    """Yield the table of seconds; raise if they were measured on several machines."""
+    """Yield the table of seconds; raise if they were measured on several machines, or beside other runs."""
     summaries = {job: done.summary(job) for job in done.jobs}
+    if shared := [str(done.result(job)) for job, summary in summaries.items() if summary.get("shared_device")]:
+        raise ConfigError(f"{shared[0]}: timed while other runs used the device; remove it to time it alone")
     if len(machines := sorted({summary["device"] for summary in summaries.values()})) > 1:
         folder = done.results / "wall_clock"
         raise ConfigError(f"{folder}: timed on several machines ({', '.join(machines)}); remove it to time all on one")

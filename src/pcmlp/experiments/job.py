@@ -23,6 +23,7 @@ from pcmlp.algorithms.model_free import ModelFree
 from pcmlp.algorithms.pc_pg import PCPG
 from pcmlp.algorithms.random import RandomPlay
 from pcmlp.errors import ConfigError
+from pcmlp.runs.callbacks import Callback
 from pcmlp.runs.checkpoint import ENDED, check_same, check_unchanged, differences
 from pcmlp.runs.config import RunConfig, resolve, split_settings, tiny_overrides, to_json
 from pcmlp.runs.durable import Damaged, read_bytes, read_json, room_for, write_durably
@@ -83,7 +84,9 @@ def run_local(jobs: Sequence[Job], runs: Path, results: Path) -> None:
         run_job(job, runs, results)
 
 
-def run_job(job: Job, runs: Path, results: Path) -> Path:
+def run_job(
+    job: Job, runs: Path, results: Path, *, callbacks: Sequence[Callback] = (), shared_device: bool = False
+) -> Path:
     """Run a job unless it is finished, keep its result, and return its folder."""
     config = job.config()
     run, result = runs / job.where, results / job.where
@@ -92,7 +95,7 @@ def run_job(job: Job, runs: Path, results: Path) -> Path:
     check_run(config, run)
     if not is_finished(config, run):
         print(f"\n{job.where}: {job.command}", flush=True)
-        summary = train(config, run, command=job.command, resume=True)
+        summary = train(config, run, command=job.command, resume=True, callbacks=callbacks, shared_device=shared_device)
         if summary["status"] not in ENDED:  # asked to stop: nothing is kept, and no other run starts
             raise KeyboardInterrupt
     keep(run, result)

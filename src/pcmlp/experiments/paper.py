@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pcmlp.errors import ConfigError
-from pcmlp.experiments import catalogue, held_out, lemmas, theorems
+from pcmlp.experiments import catalogue, held_out, lemmas, pool, theorems
 from pcmlp.experiments.experiment import Done, Experiment, write_table
 from pcmlp.experiments.job import FULL, SCALES, Engine, Job, Scale, check_result, check_run, is_finished, run_local
 from pcmlp.parts import find_known
@@ -48,6 +48,7 @@ def paper(
     *,
     scale: str,
     engine: str = "local",
+    jobs: int | None = None,
     address: str | None = None,
     results: Path | None = None,
     runs: Path | None = None,
@@ -66,33 +67,36 @@ def paper(
     known_jobs = [job.name for experiment in chosen for job in experiment.jobs()]
     for name in only:
         find_known("--only", name, known_jobs, "TASK/LABEL")
-    jobs = {experiment.name: experiment.jobs_at(size, only, seeds) for experiment in chosen}
-    run = find_engine(engine, address)
-    check([job for asked in jobs.values() for job in asked], runs, results)
+    asked = {experiment.name: experiment.jobs_at(size, only, seeds) for experiment in chosen}
+    run = find_engine(engine, address, jobs)
+    check([job for each in asked.values() for job in each], runs, results)
     if any(results.rglob("metrics.csv")):  # raises now, not after hours of work, if a result cannot be read
         read_runs([results])
     for experiment in chosen:
-        print_share(experiment.name, experiment.jobs(), jobs[experiment.name], bool(only))
-    if run is not run_local:  # all jobs at once, so that every machine has work; timed jobs run here
-        shared = {job.where: job for experiment in chosen if not experiment.alone for job in jobs[experiment.name]}
+        print_share(experiment.name, experiment.jobs(), asked[experiment.name], bool(only))
+    if run is not run_local:  # all jobs at once, so that every machine has work; timed jobs run afterwards, alone
+        shared = {job.where: job for experiment in chosen if not experiment.alone for job in asked[experiment.name]}
         run(list(shared.values()), runs, results)
     for experiment in chosen:
-        if jobs[experiment.name] or not only:
+        if asked[experiment.name] or not only:
             order = list(EXPERIMENTS).index(experiment.name)
-            conduct(experiment, jobs[experiment.name], size, runs, results, order=order, whole=not only)
+            conduct(experiment, asked[experiment.name], size, runs, results, order=order, whole=not only)
     return report([results], results)
 
 
-def find_engine(name: str, address: str | None) -> Engine:
-    """Return the engine that runs the jobs, or raise if it is unknown or not installed."""
+def find_engine(name: str, address: str | None, jobs: int | None = None) -> Engine:
+    """Return the engine that runs the jobs, or raise if it is unknown or not installed, or cannot run so many at a
+    time."""
     find_known("engine", name, ENGINES, "one of " + ", ".join(ENGINES))
+    if jobs is not None and jobs < 1:
+        raise ConfigError(f"--jobs {jobs}: give 1 or more, or leave it out")
     if name == "local":
         if address is not None:
             raise ConfigError(f"--address {address}: only for Ray; give --engine ray as well, or leave it out")
-        return run_local
+        return pool.connect(jobs)
     from pcmlp.experiments import ray_engine
 
-    return ray_engine.connect(address)
+    return ray_engine.connect(address, jobs)
 
 
 def check(jobs: Sequence[Job], runs: Path, results: Path) -> None:

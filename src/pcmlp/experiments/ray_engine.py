@@ -6,13 +6,9 @@ be the same folders on every machine, which is checked before anything begins.
 """
 
 import contextlib
+import math
 import os
-import socket
-import subprocess
-import sys
-import threading
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,192 +19,120 @@ from typing import Any
 from rich.console import Console
 
 from pcmlp.errors import ConfigError, RunStopped
+from pcmlp.experiments import mps
+from pcmlp.experiments.gpu import list_gpus
 from pcmlp.experiments.job import Engine, Job, is_finished
-from pcmlp.experiments.ray_task import Board, Outcome, explain_not_shared, inspect_node, work
+from pcmlp.experiments.outcome import CONTINUES, Outcome, Tally
+from pcmlp.experiments.ray_cluster import check_answers, check_nodes, cluster, load_ray, shared_token
+from pcmlp.experiments.ray_task import Board, Found, Terms, work
+from pcmlp.experiments.share import Share, memory_share, on_gpu, variables_set
 from pcmlp.runs.callbacks import say
 from pcmlp.runs.folder import InUse
-from pcmlp.runs.summary import versions
 from pcmlp.signals import stop_when_asked
 
 _CORES = 2  # cores of a task without a GPU: compiling uses one, the rest of a run more
 _RETRIES = 5  # restarts of a task whose node or process died, or whose run is locked by another process
 # Time limits in seconds:
-_START_S = 120  # for a cluster to start on this machine
-_ANSWER_S = 15  # for a cluster to answer
-_NODE_S = 60  # for a node to start a process and read a file
 _LOCK_S = 120.0  # for a dead process to lose its lock; a file server may wait 90 s for a machine that is silent
 _POLL_S = 0.5  # between two checks of the tasks
 _ADD = "ray start --address=… adds one"
 _DEATHS = ("WorkerCrashedError", "NodeDiedError", "LocalRayletDiedError", "OutOfMemoryError")  # Ray's names
 _HEAD = {"node:__internal_head__": 0.001}  # Ray's name for the node that a cluster cannot lose
-_PROBE = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='CRITICAL')"
-_HOST = """if True:
-    import ray, sys
-    made = ray.init(address='local', include_dashboard=False, log_to_driver=False, logging_level='CRITICAL')
-    print(made.address_info['address'], flush=True)
-    sys.stdin.read()
-"""
 
 
-def connect(address: str | None) -> Engine:
+def connect(address: str | None, jobs: int | None = None) -> Engine:
     """Return the engine of the cluster at an address (HOST:PORT, ray://HOST:PORT, auto), or of one that is started on
-    this machine."""
+    this machine. `jobs` is the number of runs on a GPU at a time; by default as many as pay off."""
     if address is None:  # Ray's default when it starts a cluster; other processes need it too
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     load_ray()
     if address is not None:
         check_answers(address)
 
-    def run(jobs: Sequence[Job], runs: Path, results: Path) -> None:
-        asked = {job: job.config() for job in jobs}  # raises if a configuration is wrong
-        todo = [job for job, config in asked.items() if not is_finished(config, results / job.where)]
+    def run(asked: Sequence[Job], runs: Path, results: Path) -> None:
+        configs = {job: job.config() for job in asked}  # raises if a configuration is wrong
+        todo = [job for job, config in configs.items() if not is_finished(config, results / job.where)]
         if not todo:
             return
         folders = (str(runs.absolute()), str(results.absolute()))
-        with cluster(address) as ray, shared_token(folders) as token:
-            resources = choose_resources([node for node in ray.nodes() if node["Alive"]])
-            used = nodes_for(ray, resources)
-            check_nodes(ray, used, folders, token)
-            Sweep(ray, todo, resources).run((*folders, token, os.environ.get("XLA_FLAGS", ""), _LOCK_S), len(used))
+        daemon = mps_here(jobs) if address is None else contextlib.nullcontext()
+        with daemon, cluster(address) as ray, shared_token(folders) as token:
+            nodes = [node for node in ray.nodes() if node["Alive"]]
+            used = nodes_for(ray, choose_resources(nodes))
+            found = check_nodes(ray, used, folders, token)
+            share = share_gpus(jobs, found, math.ceil(len(todo) / max(1, count_gpus(used))))
+            resources = choose_resources(nodes, share.jobs)
+            if share.note:
+                print(share.note, flush=True)
+            gpus = [gpu for _, node in found for gpu in node.gpus]
+            flags = {"XLA_FLAGS": os.environ.get("XLA_FLAGS", "")}
+            memory = memory_share(share.jobs, gpus) if share.jobs > 1 else {}
+            terms = Terms(*folders, token, {**flags, **memory}, resources["num_gpus"] < 1, _LOCK_S)
+            Sweep(ray, todo, resources).run(terms, len(used))
 
     return run
 
 
-def load_ray() -> Any:
-    """Import Ray, with its messages about its own processes switched off."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
-    try:
-        import ray
-    except ImportError as error:
-        raise ConfigError("--engine ray: Ray is not installed; pip install 'pcmlp[ray]'") from error
-    return ray
-
-
 @contextlib.contextmanager
-def cluster(address: str | None) -> Iterator[Any]:
-    """Connect to a cluster, or start one on this machine for the time being."""
-    ray = load_ray()
-    with local_cluster() if address is None else contextlib.nullcontext(address) as place:
-        ray.init(address=place, log_to_driver=False, logging_level="CRITICAL")
+def mps_here(jobs: int | None) -> Iterator[None]:
+    """Start a daemon of MPS for the nodes of a cluster on this machine, unless there is one already, or no GPU."""
+    if jobs == 1 or not list_gpus() or mps.why_missing() or mps.find_other():
+        yield
+        return
+    with contextlib.ExitStack() as stack:
         try:
-            yield ray
-        finally:
-            ray.shutdown()
+            daemon = stack.enter_context(mps.Daemon())
+            stack.enter_context(variables_set(daemon.environment()))
+        except RunStopped as error:
+            if jobs is not None:
+                raise
+            print(error, flush=True)  # then each GPU gets one run at a time
+        yield
 
 
-@contextlib.contextmanager
-def local_cluster() -> Iterator[str]:
-    """Start a cluster on this machine and yield its address. Another process hosts it: Ray forks, and this
-    process must not fork if it has used JAX."""
-    with subprocess.Popen(
-        [sys.executable, "-c", _HOST],
-        stdin=subprocess.PIPE,  # closed when this process ends, in any way; this ends the cluster
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,  # this process passes Ctrl-C on
-    ) as host:
-        assert host.stdout is not None
-        late = threading.Timer(_START_S, host.kill)  # there is nothing to read then
-        late.start()
-        try:
-            address = host.stdout.readline().strip()
-        finally:
-            late.cancel()
-        if not address:
-            what = f"no cluster starts on this machine in {_START_S} s"
-            raise ConfigError(f"--engine ray: {what}; ray start --head says why")
-        yield address
+def share_gpus(asked: int | None, hosts: Sequence[tuple[str, Found]], most: int) -> Share:
+    """Return how many runs share each GPU of the nodes: what all of them allow, and at most `most`. Nothing is known
+    about GPUs that are not of NVIDIA."""
+    chosen = Share(asked or most)
+    for host, found in hosts:
+        why = "" if found.has_mps else f"node {host}: no MPS daemon answers (nvidia-cuda-mps-control -d)"
+        for gpu in found.gpus:
+            here = on_gpu(asked, gpu, found.cores // len(found.gpus), why)
+            chosen = min(chosen, here, key=lambda share: share.jobs)
+    if asked is None and not any(found.gpus for _, found in hosts):
+        return Share(1)
+    return chosen._replace(jobs=min(chosen.jobs, most))
 
 
-def check_answers(address: str) -> None:
-    """Raise if no cluster answers. Another process tries to connect: Ray waits for minutes, prints, and then ends
-    the process."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    start = "ray start --head begins a cluster, and without --address one is started here"
-    if address != "auto" and not (host and port.isdigit()):
-        raise ConfigError(f"--address {address}: not HOST:PORT, ray://HOST:PORT or auto; {start}")
-    try:
-        if address != "auto":
-            socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
-        probe = [sys.executable, "-c", _PROBE, address]
-        answer = subprocess.run(probe, capture_output=True, text=True, timeout=_ANSWER_S)
-    except (OSError, OverflowError) as error:
-        raise ConfigError(f"--address {address}: does not answer ({error}); {start}") from error
-    except subprocess.TimeoutExpired as error:
-        if b"Unauthenticated" in (error.stderr or b""):
-            remedy = "set RAY_AUTH_MODE=token, with the token of the cluster in ~/.ray/auth_token"
-            raise ConfigError(f"--address {address}: asks for a token; {remedy}") from error
-        what = f"no Ray cluster answers in {_ANSWER_S} s, or this machine is not one of its nodes"
-        raise ConfigError(f"--address {address}: {what} (ray start --address={address}); {start}") from error
-    if answer.returncode:
-        last = answer.stderr.strip().splitlines()[-1:] or [f"exit code {answer.returncode}"]
-        raise ConfigError(f"--address {address}: Ray cannot be reached ({last[0][:300]}); {start}")
+def count_gpus(nodes: Sequence[dict[str, Any]]) -> int:
+    """Return the number of GPUs of some nodes."""
+    return int(sum(node["Resources"].get("GPU", 0) for node in nodes))
 
 
-def choose_resources(nodes: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """Return the resources of a task: a whole GPU if there is one, because a process takes all of its memory, else some
-    cores. One node must have all of them."""
-    with_gpu = [node for node in nodes if node["Resources"].get("GPU", 0) >= 1]
-    cores = int(max((node["Resources"].get("CPU", 0) for node in with_gpu or nodes), default=0))
+def choose_resources(nodes: Sequence[dict[str, Any]], jobs: int = 1) -> dict[str, float]:
+    """Return the resources of a task: a share of a GPU if there is one, else some cores. One node must have all of
+    them."""
+    with_gpu = [node["Resources"] for node in nodes if node["Resources"].get("GPU", 0) >= 1]
     if with_gpu:
-        return {"num_gpus": 1, "num_cpus": min(1, cores)}
+        cores = min(has.get("CPU", 0) / has["GPU"] for has in with_gpu)  # for each GPU
+        return {"num_gpus": 1 / jobs, "num_cpus": min(1.0, cores / jobs)}
+    cores = int(max((node["Resources"].get("CPU", 0) for node in nodes), default=0))
     if cores < 1:
         raise ConfigError(f"--engine ray: the cluster has no node with a GPU or a core; {_ADD}")
-    return {"num_gpus": 0, "num_cpus": min(_CORES, cores)}
+    if jobs > 1:
+        raise ConfigError(f"--jobs {jobs}: the cluster has no GPU, and a run takes {_CORES} cores; leave it out")
+    return {"num_gpus": 0.0, "num_cpus": float(min(_CORES, cores))}
 
 
-def nodes_for(ray: Any, resources: dict[str, int]) -> list[dict[str, Any]]:
+def nodes_for(ray: Any, resources: dict[str, float]) -> list[dict[str, Any]]:
     """Return the live nodes that can take a task when they are free."""
     return [node for node in ray.nodes() if node["Alive"] and fits(node, resources)]
 
 
-def fits(node: dict[str, Any], resources: dict[str, int]) -> bool:
+def fits(node: dict[str, Any], resources: dict[str, float]) -> bool:
     """Return whether a node has the resources of a task."""
     has = node["Resources"]
     return has.get("GPU", 0) >= resources["num_gpus"] and has.get("CPU", 0) >= resources["num_cpus"]
-
-
-@contextlib.contextmanager
-def shared_token(folders: tuple[str, ...]) -> Iterator[str]:
-    """Create a file in each of the folders, for as long as jobs run, and yield its name."""
-    name = f".shared-{uuid.uuid4().hex}"
-    try:
-        for folder in map(Path, folders):
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / name).touch()
-    except OSError as error:
-        raise ConfigError(f"{error.filename}: cannot be written ({error.strerror}); give another folder") from error
-    try:
-        yield name
-    finally:
-        for folder in map(Path, folders):
-            (folder / name).unlink(missing_ok=True)
-
-
-def check_nodes(ray: Any, nodes: Sequence[dict[str, Any]], folders: tuple[str, ...], token: str) -> None:
-    """Raise unless every node has the folders, and the versions of this machine."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    look = ray.remote(num_cpus=0, max_calls=1, max_retries=0)(inspect_node)
-    asked = []
-    for node in nodes:
-        there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        asked.append((node["NodeManagerHostname"], look.options(scheduling_strategy=there).remote(folders, token)))
-    mine = versions()
-    for host, answer in asked:
-        try:
-            missing, theirs = ray.get(answer, timeout=_NODE_S)
-        except ray.exceptions.GetTimeoutError as error:
-            raise ConfigError(f"node {host}: does not answer in {_NODE_S} s; ray stop on it leaves it out") from error
-        except ray.exceptions.RayError as error:
-            last = str(error).strip().splitlines()[-1]
-            raise ConfigError(f"node {host}: cannot run pcmlp ({last}); install it there, or ray stop on it") from error
-        if missing is not None:
-            raise ConfigError(explain_not_shared(host, missing))
-        if changed := [f"{key} {theirs.get(key)} and not {mine[key]}" for key in mine if theirs.get(key) != mine[key]]:
-            raise ConfigError(f"node {host}: has {', '.join(changed)}; install the same versions on every node")
 
 
 def explain_failure(error: Exception) -> str:
@@ -225,20 +149,21 @@ class Sweep:
 
     ray: Any
     jobs: Sequence[Job]
-    resources: dict[str, int]  # resources of a task
+    resources: dict[str, float]  # resources of a task
     console: Console = field(default_factory=Console)
     begun: Counter[int] = field(default_factory=Counter)  # how often each job was started
-    ended: Counter[str] = field(default_factory=Counter)  # number of jobs by status
-    errors: list[Exception] = field(default_factory=list)
 
-    def run(self, arguments: tuple[Any, ...], nodes: int) -> None:
+    def __post_init__(self) -> None:
+        self.tally = Tally(partial(say, self.console))
+
+    def run(self, terms: Terms, nodes: int) -> None:
         """Run all jobs and wait for them; raise the first error."""
         clock = time.monotonic()
         board = self.ray.remote(num_cpus=0, resources=_HEAD)(Board).remote()
         # Each job has its own process: a reused process would keep the GPU and the memory of its first job.
         retried = {"max_retries": _RETRIES, "retry_exceptions": [InUse]}
         task = self.ray.remote(max_calls=1, **retried, **self.resources)(work)
-        waiting = {task.remote(i, asdict(job), *arguments, board): i for i, job in enumerate(self.jobs)}
+        waiting = {task.remote(i, asdict(job), terms, board): i for i, job in enumerate(self.jobs)}
         say(self.console, f"{len(waiting)} runs on {nodes} node{'s' if nodes > 1 else ''} of a Ray cluster")
         with stop_when_asked(partial(say, self.console)) as asked:
             try:
@@ -247,14 +172,7 @@ class Sweep:
                 for reference in waiting:
                     self.ray.cancel(reference, force=True)
                 raise
-        again = sum(times - 1 for times in self.begun.values())
-        counts = ", ".join(f"{count} {status}" for status, count in self.ended.items())
-        seconds = time.monotonic() - clock
-        say(self.console, f"{counts}; {again} begun again; {seconds:.0f} s")
-        if self.errors:
-            raise self.errors[0]
-        if self.ended["stopped"]:
-            raise KeyboardInterrupt
+        self.tally.close(time.monotonic() - clock, sum(times - 1 for times in self.begun.values()))
 
     def wait(self, board: Any, waiting: dict[Any, int], asked: Callable[[], bool]) -> None:
         """Wait for the tasks, and report when they begin and end; stop them if asked."""
@@ -287,11 +205,7 @@ class Sweep:
                 outcome = Outcome("a node", "refused", str(error.cause))
             else:  # a bug in pcmlp: keep its traceback
                 outcome = Outcome("a node", "failed", type(error.cause).__name__)
-                self.errors.insert(0, error)
+                self.tally.errors.insert(0, error)
         except self.ray.exceptions.RayError as error:
-            saved = "saved results are kept, and the same command continues"
-            outcome = Outcome("a node", "failed", f"{where}: {explain_failure(error)}; {saved}")
-        self.ended[outcome.status] += 1
-        say(self.console, f"{where}: {outcome.status} on {outcome.place}{': ' if outcome.line else ''}{outcome.line}")
-        if outcome.line:
-            self.errors.append((ConfigError if outcome.status == "refused" else RunStopped)(outcome.line))
+            outcome = Outcome("a node", "failed", f"{where}: {explain_failure(error)}; {CONTINUES}")
+        self.tally.add(where, outcome)

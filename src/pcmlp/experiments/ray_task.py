@@ -7,18 +7,17 @@ import os
 import platform
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pcmlp.errors import ConfigError
+from pcmlp.experiments import mps
+from pcmlp.experiments.gpu import Gpu, list_gpus
+from pcmlp.experiments.outcome import Outcome, attempt
+from pcmlp.experiments.share import count_cores, set_variables
+
 _SEEN_S = 10.0  # seconds until a file written by one machine is visible to another
-
-
-class Outcome(NamedTuple):
-    """The outcome of a job."""
-
-    place: str
-    status: str  # "finished", "stopped", "refused" (bad input) or "failed" (a run that cannot continue)
-    line: str = ""  # the error message, if there is one
 
 
 class Board:
@@ -37,11 +36,22 @@ class Board:
         return begun
 
 
-def inspect_node(folders: tuple[str, ...], token: str) -> tuple[str | None, dict[str, str]]:
-    """Return a folder that is not shared with this node, if there is one, and the versions that are installed here."""
+class Found(NamedTuple):
+    """What was found on a node."""
+
+    missing: str | None  # a folder that is not shared with it
+    versions: dict[str, str]
+    gpus: list[Gpu]
+    has_mps: bool  # whether a daemon of MPS answers
+    cores: int
+
+
+def inspect_node(folders: tuple[str, ...], token: str) -> Found:
+    """Return what there is on this node."""
     from pcmlp.runs.summary import versions
 
-    return not_shared(folders, token), versions()
+    has_mps = mps.find_other() is not None
+    return Found(not_shared(folders, token), versions(), list_gpus(), has_mps, count_cores())
 
 
 def not_shared(folders: tuple[str, ...], token: str) -> str | None:
@@ -67,9 +77,18 @@ def lost_hosts(nodes: Sequence[dict[str, Any]]) -> set[str]:
     return {node["NodeManagerHostname"] for node in nodes} - living
 
 
-def work(
-    number: int, job: dict[str, Any], runs: str, results: str, token: str, flags: str, lock_s: float, board: Any
-) -> Outcome:
+class Terms(NamedTuple):
+    """The terms of all tasks of a sweep."""
+
+    runs: str
+    results: str
+    token: str
+    variables: dict[str, str]  # of the environment
+    shared_device: bool
+    lock_s: float
+
+
+def work(number: int, job: dict[str, Any], terms: Terms, board: Any) -> Outcome:
     """Run the job (the fields of a `Job`), or resume it where another process was cut off.
 
     Raise `InUse` if another process has the run: then Ray tries again later, when the other process may have finished
@@ -79,27 +98,20 @@ def work(
 
     # Ray sets the number of threads to a task's cores. Undo it, so that sums are split as in a local run.
     os.environ.pop("OMP_NUM_THREADS", None)
-    os.environ["XLA_FLAGS"] = flags
-    from pcmlp.errors import ConfigError, RunStopped
+    set_variables(terms.variables)
     from pcmlp.experiments.job import Job, run_job
     from pcmlp.runs.cache import prepare
-    from pcmlp.runs.folder import InUse, once_free
+    from pcmlp.runs.folder import once_free
 
     place = f"{platform.node()} ({ray.get_runtime_context().get_node_id()[:6]})"
     board.begin.remote(number, place)
     prepare()
-    asked = Job(**job)
-    try:
-        if (missing := not_shared((runs, results), token)) is not None:  # a node that joined later
+    asked, runs, results = Job(**job), Path(terms.runs), Path(terms.results)
+
+    def do() -> None:
+        if (missing := not_shared((terms.runs, terms.results), terms.token)) is not None:  # a node that joined later
             raise ConfigError(explain_not_shared(platform.node(), missing))
-        run = Path(runs) / asked.where
-        once_free(run, lambda: run_job(asked, Path(runs), Path(results)), lock_s, lambda: lost_hosts(ray.nodes()))
-    except KeyboardInterrupt:
-        return Outcome(place, "stopped")
-    except InUse:
-        raise
-    except ConfigError as error:
-        return Outcome(place, "refused", str(error))
-    except RunStopped as error:
-        return Outcome(place, "failed", str(error))
-    return Outcome(place, "finished")
+        run = partial(run_job, asked, runs, results, shared_device=terms.shared_device)
+        once_free(runs / asked.where, run, terms.lock_s, lambda: lost_hosts(ray.nodes()))
+
+    return attempt(place, do)

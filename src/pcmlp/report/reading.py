@@ -134,7 +134,9 @@ class Run:
 
     @property
     def wall_s(self) -> float | None:
-        """The seconds that the run has taken."""
+        """The seconds that the run has taken; None if other runs used its device, which they then measure too."""
+        if self.summary.get("shared_device"):
+            return None
         clock = self.curve("wall_s")
         return self.summary.get("wall_s", float(clock.values[-1, 0]) if clock else None)
 

@@ -13,6 +13,8 @@ from pathlib import Path
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
+from pcmlp.errors import ConfigError
+
 _WORTH_KEEPING_S = 0.05  # programs that compile faster are not cached; reading one back takes milliseconds
 
 
@@ -24,6 +26,16 @@ def prepare(*, tiny: bool = False) -> None:
     # A simulator waits for each action of a policy; dispatching it to another thread took a third of a step's time,
     # without the physics. Accelerators are not affected.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
+
+
+def check_device() -> str:
+    """Return the kind of device that JAX uses; raise if the one that was asked for is missing."""
+    try:
+        return jax.devices()[0].platform
+    except (RuntimeError, AssertionError) as error:  # JAX has no clear error for missing CUDA
+        asked = os.environ.get("JAX_PLATFORMS", "")
+        remedy = "unset it to use the available device; a GPU needs pip install 'pcmlp[cuda]'"
+        raise ConfigError(f"JAX_PLATFORMS={asked}: JAX finds no such device; {remedy}") from error
 
 
 def use_cache() -> Path | None:

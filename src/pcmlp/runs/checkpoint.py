@@ -32,7 +32,7 @@ from pcmlp.types import MDP, Algorithm, Learner
 from pcmlp.usercode import check_code
 
 ENDED = ("finished", "certified")  # the statuses of a run that has nothing more to do
-_FORMAT = 5
+_FORMAT = 6
 _KEPT = 2
 _SUFFIX = ".safetensors"
 
@@ -50,6 +50,7 @@ class Facts(Manifest):
     compile_s: float
     save_s: float  # seconds of saving, for all checkpoints before this one
     evaluated_episodes: int
+    shared_device: bool  # whether another run used the device at some time, so that the seconds measure both
     device: str
     versions: dict[str, str]
     format: int = _FORMAT

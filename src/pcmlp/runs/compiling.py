@@ -1,8 +1,8 @@
 """The wait for the compiler: how long it will take here, from what earlier runs on this machine measured.
 
 The measurements are in `compile-times.json` beside the compiled programs. A program depends on all settings that are
-not floats, on the number of seeds, on the versions of everything, and on the device; a run in which all of these are
-the same finds its programs in the cache.
+not its inputs (`program_key`), on the versions of everything, and on the device; a run in which all of these are the
+same finds its programs in the cache.
 """
 
 import contextlib
@@ -16,10 +16,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import jax
+
 import pcmlp
 from pcmlp.runs.cache import cache_folder, cache_in_use, why_not_cached
 from pcmlp.runs.callbacks import show_time
-from pcmlp.runs.config import RunConfig, to_json
+from pcmlp.runs.config import RunConfig
 from pcmlp.runs.summary import CompileClock, device, versions
 
 _FILE = "compile-times.json"
@@ -100,21 +102,20 @@ def _guess(times: dict[str, dict[str, Any]]) -> float:
     return _ROUGH_S * _count_s() / _COUNT_S * max(1.0, busy)
 
 
+def program_key(config: RunConfig) -> str:
+    """Return a text that is the same for runs of the same programs: all settings that are not inputs of a program, and
+    the number of seeds. The structure of a part has exactly these settings."""
+    parts = jax.tree.structure((config.task, config.algorithm))
+    return f"{config.task_name} {config.algo} {config.code} {len(config.seeds)} {config.eval_episodes} {parts}"
+
+
 def _fingerprint(config: RunConfig, others: Any) -> str:
     """Return a hash of everything that compiled programs depend on."""
-    record = {**json.loads(to_json(config)), "seeds": len(config.seeds), "steps": 0}
     sources = Path(pcmlp.__file__).parent.rglob("*.py")
     changed = max(file.stat().st_mtime_ns for file in sources)
     flags = os.environ.get("XLA_FLAGS", "")
-    parts = [_without_floats(record), versions(), device(), flags, changed, [_identify(other) for other in others]]
+    parts = [program_key(config), versions(), device(), flags, changed, [_identify(other) for other in others]]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _without_floats(value: Any) -> Any:
-    """Return a configuration without its floats, which are inputs of the programs."""
-    if isinstance(value, dict):
-        return {key: _without_floats(inner) for key, inner in value.items() if not isinstance(inner, float)}
-    return value
 
 
 def _identify(other: Any) -> str:

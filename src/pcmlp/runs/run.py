@@ -66,6 +66,7 @@ class Run:
     callbacks: list[Callback] = field(default_factory=list)
     compiling: CompileClock = field(default_factory=CompileClock)
     before: Facts | None = None  # facts of the checkpoint that the run was resumed from
+    shared_device: bool = False  # whether other runs use the device at the same time, or did before it was resumed
     _log: EpisodeLog | None = None
     _failing: dict[int, int] = field(default_factory=dict)  # seed -> consecutive iterations without learning
     _concluding: threading.Lock = field(default_factory=threading.Lock)
@@ -107,6 +108,7 @@ class Run:
         if point is not None:
             self.learner, self.deployed, self.before = point.learner, point.learner.deployed(), point.facts
             self.done = self._saved = point.facts.iteration
+            self.shared_device |= point.facts.shared_device
         self.lock.check()
         before, config = self.before, to_json(self.config)
         with room_for("config.json and metrics.csv", self.folder.path, len(config)):
@@ -205,7 +207,7 @@ class Run:
             return self._summary
 
     def _conclude(self, status: str, command: str) -> dict[str, Any]:
-        summary = summarise(self.config, self.rows, command=command, status=status, **self.spent())
+        summary = summarise(self.config, self.rows, command, status, self.shared_device, **self.spent())
         summary["manifest"] = self.manifest().record
         add_findings(summary, self.config, self.rows, self.findings)
         stands = standing(self.config, self.algorithm, self.problem)
@@ -245,6 +247,7 @@ class Run:
             seeds=list(self.config.seeds),
             score=score if np.isfinite(score) else None,
             **self.spent(),
+            shared_device=self.shared_device,
             device=device(),
             versions=versions(),
         )

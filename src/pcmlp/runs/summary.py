@@ -65,6 +65,7 @@ class Summary(TypedDict, total=False):
     wall_s: float
     compile_s: float
     save_s: float
+    shared_device: bool
     virtual_steps_per_s: float | None
     device: str
     versions: dict[str, str]
@@ -110,12 +111,13 @@ class CompileClock:
 def summarise(
     config: RunConfig,
     rows: Sequence[Row],
+    command: str,
+    status: str,
+    shared_device: bool,
     wall_s: float,
     compile_s: float,
     save_s: float,
     evaluated_episodes: int,
-    command: str,
-    status: str,
 ) -> dict[str, Any]:
     """Return the contents of `summary.json`."""
     return {
@@ -129,7 +131,10 @@ def summarise(
         "wall_s": round(wall_s, 3),
         "compile_s": round(compile_s, 3),
         "save_s": round(save_s, 3),
-        "virtual_steps_per_s": virtual_steps_per_s(config, rows, evaluated_episodes, wall_s - compile_s),
+        "shared_device": shared_device,
+        "virtual_steps_per_s": None
+        if shared_device
+        else virtual_steps_per_s(config, rows, evaluated_episodes, wall_s - compile_s),
         "device": device(),
         "versions": versions(),
         "revision": revision(),

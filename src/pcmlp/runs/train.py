@@ -37,11 +37,13 @@ def train(
     tensorboard: bool = False,
     stop_when_certified: float | None = None,
     callbacks: Sequence[Callback] = (),
+    shared_device: bool = False,
 ) -> dict[str, Any]:
     """Run a configuration into the folder `out` and return the summary; bad input writes nothing.
 
     With `resume`, an existing run continues after its last checkpoint; a finished run is left unchanged. With
     `stop_when_certified`, the run ends after the first iteration in which no seed's certificate is above this number.
+    `shared_device` says that other runs use the device at the same time; the summary keeps it.
     """
     console = console or Console()
     check_threshold(config, stop_when_certified)
@@ -50,6 +52,7 @@ def train(
         say(console, f"{out}: already finished; nothing to resume")
         return read_summary(out)
     run.threshold = stop_when_certified
+    run.shared_device |= shared_device
     for line in opening_lines(run, out):
         say(console, line)
     compiling = Compiling(config, "train")
