@@ -47,6 +47,7 @@ class Paper:
     For example:
       pcmlp paper sparse --scale quick
       pcmlp paper all --scale smoke
+      pcmlp paper all --plan
     """
 
     names: Annotated[Positional[tuple[str, ...]], arg(metavar="NAME|all")]
@@ -67,6 +68,8 @@ class Paper:
     """Only these runs of the experiments."""
     seeds: Annotated[tuple[str, ...] | None, unset("INT [INT ...]", "those of the experiments")] = None
     """Other seeds."""
+    plan: Switch = False
+    """Only print the runs and how long they are expected to take."""
 
     def run(self, command: str) -> int:
         """Run what is not finished, then make the tables and the page."""
@@ -74,16 +77,20 @@ class Paper:
             os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
             finish_iterations()
         prepare_jax("paper", tiny=self.scale == "smoke")
-        from pcmlp.experiments.paper import paper
+        from pcmlp.experiments.paper import paper, print_plan
         from pcmlp.settings import parse_int
 
         seeds = None if self.seeds is None else [parse_int("seeds", seed) for seed in self.seeds]
+        jobs = None if self.jobs is None else parse_int("jobs", self.jobs)
+        if self.plan:
+            print_plan(self.names, scale=self.scale, jobs=jobs, results=self.results, only=self.only, seeds=seeds)
+            return 0
         try:
             page = paper(
                 self.names,
                 scale=self.scale,
                 engine=self.engine,
-                jobs=None if self.jobs is None else parse_int("jobs", self.jobs),
+                jobs=jobs,
                 address=self.address,
                 results=self.results,
                 runs=self.runs,
