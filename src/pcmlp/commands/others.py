@@ -252,27 +252,33 @@ class Bench:
 
     For example:
       pcmlp bench --out bench.json
-      pcmlp bench --seeds 4 16 --no-solve
+      pcmlp bench round mppi
+      pcmlp bench updates --jobs 4
     """
 
+    parts: Annotated[Positional[tuple[str, ...]], unset("[PART ...]", "all")] = ()
+    """What to measure: solved, updates, round, mppi, pets or robot."""
     out: Annotated[Path | None, unset("FILE.json", "the numbers are only shown")] = None
     """The file for the numbers."""
     seeds: Annotated[tuple[str, ...], unset("INT [INT ...]", "2 4 on a CPU, 4 16 64 elsewhere")] = ()
     """Numbers of seeds to time a round with, in addition to one seed."""
-    solve: bool = True
-    """Time whole runs of mountain-car as well."""
+    jobs: Int = "1"
+    """Also measure updates in so many processes side by side."""
 
     def run(self, command: str) -> int:
         """Measure, show, and write the numbers if asked."""
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # a GPU is also for processes that are measured
         prepare_device("bench")
         from pcmlp import bench
         from pcmlp.errors import ConfigError
         from pcmlp.settings import parse_int
 
-        seeds = tuple(parse_int("seeds", text) for text in self.seeds)
+        seeds, jobs = tuple(parse_int("seeds", text) for text in self.seeds), parse_int("jobs", self.jobs)
         if any(count < 2 for count in seeds):
             raise ConfigError(f"seeds={' '.join(self.seeds)}: one seed is timed anyway; give numbers of at least 2")
-        return bench.main(self.out, bench.Sizes(seeds=seeds or None, solve=self.solve))
+        if jobs < 1:
+            raise ConfigError(f"jobs={jobs}: give at least 1")
+        return bench.main(self.out, self.parts, bench.Sizes(seeds=seeds or None, jobs=jobs))
 
 
 @dataclass(frozen=True)
