@@ -153,7 +153,8 @@ def mppi_ms(case: Plans, fourier: int, seconds: float) -> float:
 
     policy, state = start(mountain_car().mdp)
     step = bind(lambda policy, *rest: policy(*rest), policy)  # compiled as beside a simulator
-    return 1e3 * statistics.median(time_calls(lambda: step(jr.key(4), policy.init(), state), seconds=seconds))
+    inputs = jr.key(4), policy.init(), state
+    return 1e3 * statistics.median(time_calls(lambda: step(*inputs), seconds=seconds))
 
 
 def floor_ms(case: Plans, seconds: float) -> float:

@@ -28,7 +28,7 @@ _LATE_S = 600.0  # a process that has not compiled by then has a problem
 
 @dataclass(frozen=True)
 class Case:
-    """What one process measures."""
+    """A measurement of one process."""
 
     planner: Planner
     seeds: tuple[int, ...]  # numbers of seeds, increasing
