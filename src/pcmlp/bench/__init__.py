@@ -79,6 +79,8 @@ def main(out: Path | None, names: Sequence[str] = (), sizes: Sizes = Sizes()) ->
     """Measure the named parts, by default all; show the numbers, and write them if asked."""
     for name in names:
         find_known("part", name, PARTS, "one of " + ", ".join(PARTS))
+    if sizes.jobs < 1:
+        raise ConfigError(f"--jobs {sizes.jobs}: give 1 or more")
     if out is not None and not out.parent.is_dir():
         raise ConfigError(f"out={out}: there is no folder {out.parent}; make it, or give another")
     result = measure(sizes, names or tuple(PARTS))

@@ -5,9 +5,10 @@ them have compiled it. On a CPU a plan has fewer updates (and, for SAC, as much 
 measurement takes seconds; the rate of updates hardly depends on their number.
 """
 
+import contextlib
 import multiprocessing
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from threading import Barrier, BrokenBarrierError
@@ -18,6 +19,10 @@ from jaxtyping import Array, Key
 from pcmlp.algorithms.deep import Deep
 from pcmlp.bench.clock import compile_call, peak_memory_mb, time_call
 from pcmlp.bench.parts import Stage, mountain_car, paper_round, prepare_stages
+from pcmlp.experiments import mps
+from pcmlp.experiments.gpu import find_gpu
+from pcmlp.experiments.pool import share_gpu
+from pcmlp.experiments.share import variables_set
 from pcmlp.planners import SAC, TRPO
 from pcmlp.runs.cache import prepare
 from pcmlp.trees import as_inputs, over_seeds
@@ -56,16 +61,31 @@ def measure_rates(case: Case, jobs: int) -> dict[str, dict[str, float] | None]:
     context = multiprocessing.get_context("spawn")
     together = context.Barrier(jobs)
     pipes, processes = [], []
-    for _ in range(jobs):
-        ours, theirs = context.Pipe(duplex=False)
-        processes.append(context.Process(target=serve, args=(case, together, theirs), daemon=True))
-        processes[-1].start()
-        theirs.close()  # otherwise the death of the process would not close the pipe
-        pipes.append(ours)
-    measured = {str(count): receive_all(pipes) for count in case.seeds}
-    for process in processes:
-        process.join()
+    with share_device(jobs):
+        for _ in range(jobs):
+            ours, theirs = context.Pipe(duplex=False)
+            processes.append(context.Process(target=serve, args=(case, together, theirs), daemon=True))
+            processes[-1].start()
+            theirs.close()  # otherwise the death of the process would not close the pipe
+            pipes.append(ours)
+        measured = {str(count): receive_all(pipes) for count in case.seeds}
+        for process in processes:
+            process.join()
     return {count: None if rates is None else add_rates(rates)._asdict() for count, rates in measured.items()}
+
+
+@contextlib.contextmanager
+def share_device(jobs: int) -> Iterator[None]:
+    """Let processes that are started in this block share a GPU: with MPS if it is there, else they take turns."""
+    gpu = find_gpu() if jobs > 1 else None
+    if gpu is None:
+        yield
+    elif why := mps.why_missing():
+        print(f"{why}: the processes take turns", flush=True)
+        yield
+    else:
+        with share_gpu(gpu, jobs) as variables, variables_set(variables()):
+            yield
 
 
 def receive_all(pipes: Sequence[Connection]) -> list[Rate] | None:

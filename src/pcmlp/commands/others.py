@@ -252,7 +252,6 @@ class Bench:
 
     For example:
       pcmlp bench --out bench.json
-      pcmlp bench round mppi
       pcmlp bench updates --jobs 4
     """
 
@@ -276,8 +275,6 @@ class Bench:
         seeds, jobs = tuple(parse_int("seeds", text) for text in self.seeds), parse_int("jobs", self.jobs)
         if any(count < 2 for count in seeds):
             raise ConfigError(f"seeds={' '.join(self.seeds)}: one seed is timed anyway; give numbers of at least 2")
-        if jobs < 1:
-            raise ConfigError(f"jobs={jobs}: give at least 1")
         return bench.main(self.out, self.parts, bench.Sizes(seeds=seeds or None, jobs=jobs))
 
 
