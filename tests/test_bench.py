@@ -1,26 +1,37 @@
 """The benchmark at a tiny size: that it runs and what it says, never how long it takes."""
 
 import json
-import runpy
+import multiprocessing
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 
 from pcmlp import bench
-from pcmlp.bench import clock, parts
+from pcmlp.bench import clock, parts, robot, updates
 from pcmlp.errors import ConfigError
 from pcmlp.models import Probabilistic
-from pcmlp.planners import CEM
-from pcmlp.runs.config import resolve
+from pcmlp.planners import CEM, SAC, TRPO
 
+ROBOT = (
+    "task.simulator=gymnasium",
+    "task.horizon=20",
+    "samples_per_policy=20",
+    "eval_episodes=2",
+    "rounds=3",
+    "model.sizes=8",
+    "features.sizes=8",
+    "model.steps=2",
+    "planner.updates=1",
+    "planner.streams=8",
+    "planner.length=32",
+)
 TINY = bench.Sizes(
     net=(8,),
     samples=200,
     model_steps=2,
-    updates=2,
-    streams=8,
-    length=32,
+    planner=TRPO(updates=2, streams=8, length=32),
     seeds=(),
     squares=(16,),
     small=(4, 3, (4,)),
@@ -28,9 +39,15 @@ TINY = bench.Sizes(
     pets_search=CEM(num_plans=10, plan_length=3, particles=4, iterations=2, elites=1, correlation=0.0, truncated=True),
     pets_model=Probabilistic(members=2, sizes=(8,)),
     fourier=4,
+    updating={"sac": SAC(updates=2, streams=4, length=2, batch=4, sizes=(4,))},
+    updating_seeds=(1, 2),
+    jobs=2,
+    robot="mountain-car",
+    robot_settings=ROBOT,
+    robot_seeds=(1,),
+    robot_round_seeds=(1,),
     repeats=1,
     seconds=0.0,
-    solve=False,
 )
 PROMISED = {
     "round_s",
@@ -44,18 +61,21 @@ PROMISED = {
     "pets_plan_s",
     "seeds_scaling",
     "peak_memory_mb",
-    "time_to_solved_s",
+    "updates",
+    "robot",
+    "robot_round_s",
     "device",
     "versions",
 }
 
 
 @pytest.mark.slow  # it compiles all that is timed
-def test_the_file_holds_what_is_promised(tmp_path, capsys):
+def test_the_file_holds_what_is_promised(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(clock, "time_to_solved", lambda: {"cold_cache": 2.0, "warm_cache": 1.0})
     out = tmp_path / "bench.json"
-    assert bench.main(out, TINY) == 0
+    assert bench.main(out, (), TINY) == 0
     result = json.loads(out.read_text())
-    assert set(result) >= PROMISED
+    assert set(result) >= {*PROMISED, "time_to_solved_s"}
     assert set(result["phases"]) == {"rollout", "bonus", "advantages", "TRPO step", "value fit", "model fit"}
     assert set(result["seeds_scaling"]) == {"1"}
     assert result["round_s"] == result["seeds_scaling"]["1"]
@@ -63,9 +83,14 @@ def test_the_file_holds_what_is_promised(tmp_path, capsys):
     assert result["peak_flop_per_s"] == pytest.approx((before + after) / 2)
     assert result["share_of_peak"] == pytest.approx(3.2e11 / round_s / result["peak_flop_per_s"])
     assert result["imagined_steps_per_s"] == pytest.approx(2 * 8 * 32 / result["round_s"])
+    rates = result["updates"]["sac"]
+    assert set(rates) == {"alone", "jobs_2"}
+    assert all(set(rates[count]) == {"1", "2"} for count in rates)
     times = [
         *result["phases"].values(),
         *result["seeds_scaling"].values(),
+        *result["robot_round_s"].values(),
+        *(rate["updates_per_s"] for by_seeds in rates.values() for rate in by_seeds.values()),
         result["mppi_small_ms"],
         result["pets_plan_s"],
     ]
@@ -73,27 +98,52 @@ def test_the_file_holds_what_is_promised(tmp_path, capsys):
     assert "share_of_peak" in capsys.readouterr().out
 
 
+def test_only_what_is_asked_for_is_measured(monkeypatch, tmp_path):
+    part = {name: lambda sizes, name=name: {name: 1.0} for name in bench.PARTS}
+    monkeypatch.setattr(bench, "PARTS", part)
+    out = tmp_path / "bench.json"
+    bench.main(out, ("mppi", "round"), TINY)
+    assert set(json.loads(out.read_text())) & set(part) == {"mppi", "round"}
+    bench.main(out, (), TINY)
+    assert set(json.loads(out.read_text())) > set(part)
+    with pytest.raises(ConfigError, match="part=mpi: .*nearest is mppi"):
+        bench.main(out, ("mpi",), TINY)
+
+
 @pytest.mark.slow  # it compiles an iteration
-def test_an_iteration_on_a_simulator():
-    settings = (
-        "task.simulator=gymnasium",
-        "task.horizon=20",
-        "samples_per_policy=20",
-        "rounds=1",
-        "model.sizes=8",
-        "features.sizes=8",
-        "model.steps=2",
-        "planner.updates=1",
-        "planner.streams=8",
-        "planner.length=32",
-    )
-    measure = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "host.py"))["host_seconds"]
-    host = measure(resolve("mountain-car", "pcmlp", (0,), settings=settings))
-    assert (host["task"], host["steps"]) == ("mountain-car", 20)
-    assert min(seconds for name, seconds in host.items() if name.endswith("_s")) > 0
-    assert host["dispatch_s"] <= host["stage_s"] < host["iteration_s"]
-    assert host["share_evaluated"] == 1
-    assert 0 < host["share_policy"] + host["share_around"] < 1
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_iteration_on_a_simulator(whole):
+    """A CPU measures two of four rounds, and says so."""
+    parts_of = robot.iteration_s("mountain-car", ROBOT, 1, whole=whole)
+    assert parts_of["rounds_measured"] == (4 if whole else 2)
+    assert (parts_of["eval_episodes_measured"], parts_of["steps"]) == (2, 20)
+    assert min(seconds for name, seconds in parts_of.items() if name.endswith("_s") and name != "stage_s") > 0
+
+
+def test_rates_of_processes_are_added(monkeypatch):
+    """One that dies leaves no number, not a wrong one."""
+    rates = [updates.Rate(2.0, 30.0), updates.Rate(3.0, 20.0)]
+    assert updates.add_rates(rates) == updates.Rate(5.0, 30.0)
+    (ours, theirs), (others, dead) = multiprocessing.Pipe(duplex=False), multiprocessing.Pipe(duplex=False)
+    for pipe in (theirs, dead):
+        pipe.send((2.0, 30.0))
+    assert updates.receive_all([ours, others]) == [rates[0], rates[0]]
+    theirs.send((2.0, 30.0))
+    dead.close()
+    assert updates.receive_all([ours, others]) is None
+
+
+@pytest.mark.slow  # it compiles two plans
+def test_a_plan_of_several_seeds_is_one_measurement():
+    """In this process; `measure_rates` starts others."""
+    case = updates.Case(TINY.updating["sac"], (1, 2), (4,), 200, 0.0)
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    together = threading.Barrier(1)
+    updates.serve(case, together, theirs)
+    one, two = updates.receive_all([ours]), updates.receive_all([ours])
+    assert one[0].updates_per_s > 0
+    assert two[0].peak_memory_mb >= one[0].peak_memory_mb > 0
+    assert together.broken  # the others do not wait for a process that has ended
 
 
 def test_a_folder_that_is_not_there_is_said_before_anything_is_measured(tmp_path):
@@ -122,7 +172,7 @@ def test_a_run_that_fails_or_solves_nothing_has_no_time(monkeypatch, code, steps
 def test_the_defaults_are_the_papers_round():
     """What 3.2e11 FLOP stands for."""
     sizes = bench.Sizes()
-    algo = parts.paper_round(sizes.net, sizes.samples, sizes.model_steps, sizes.updates, sizes.streams, sizes.length)
+    algo = parts.paper_round(sizes.net, sizes.samples, sizes.model_steps, sizes.planner)
     assert (algo.planner.updates, algo.planner.streams * algo.planner.length) == (40, 4_000)
     assert (algo.planner.policy_sizes, algo.planner.value_sizes) == ((32, 32), (64, 64))
     assert (algo.model.steps, algo.model.batch, algo.model.unroll) == (100, 128, 2)

@@ -13,6 +13,7 @@ No time includes compiling, except `time_to_solved_s`, the wall time of a whole 
 import json
 import os
 import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,19 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-from pcmlp.bench import clock, parts
+from pcmlp.bench import clock, parts, robot, updates
 from pcmlp.errors import ConfigError
 from pcmlp.models import Probabilistic
-from pcmlp.planners import CEM
+from pcmlp.parts import find_known
+from pcmlp.planners import CEM, SAC, TRPO
 from pcmlp.runs.summary import device, versions
 from pcmlp.settings import flatten
+from pcmlp.types import Planner
 
 _ROUND_FLOP = 3.2e11
+# A CPU measures a twentieth: SAC then imagines a twentieth of the episodes as well, so that an update costs the same.
+_UPDATES: dict[str, Planner] = {"trpo": TRPO(), "sac": SAC()}
+_FEW_UPDATES: dict[str, Planner] = {"trpo": TRPO(updates=2), "sac": SAC(updates=10, streams=50)}
 # A plan takes 525,000 steps of a net, as in mbrl-lib's PETS.
 _PETS_SEARCH = CEM(
     num_plans=350,
@@ -45,47 +51,72 @@ _PETS_SEARCH = CEM(
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of the measured parts; published numbers are for the defaults."""
+    """The sizes of the measured parts; published numbers are for the defaults. None: by the device."""
 
     net: tuple[int, ...] = (500, 500)  # hidden layers of model and phi
     samples: int = 2_000  # real steps the model is trained on
     model_steps: int = 100
-    updates: int = 40
-    streams: int = 80
-    length: int = 50
-    seeds: tuple[int, ...] | None = None  # numbers of seeds besides 1; None: 2, 4 on a CPU, 4, 16, 64 elsewhere
-    squares: tuple[int, ...] | None = None  # sizes of the matrices that measure the peak; None: by the device
+    planner: TRPO = field(default_factory=TRPO)  # of the round
+    seeds: tuple[int, ...] | None = None  # numbers of seeds besides 1; 2, 4 on a CPU, 4, 16, 64 elsewhere
+    squares: tuple[int, ...] | None = None  # sizes of the matrices that measure the peak
     small: parts.Plans = (200, 30, (64, 64))  # plans of MPPI
     large: parts.Plans = (1_000, 30, (500, 500))
     pets_search: CEM = _PETS_SEARCH
     pets_model: Probabilistic = field(default_factory=Probabilistic)
     fourier: int = 20  # features of MPPI's bonus
+    updating: dict[str, Planner] | None = None  # planners whose updates are counted
+    updating_seeds: tuple[int, ...] = (1, 4, 16)
+    jobs: int = 1  # processes that update side by side, after one that updates alone
+    robot: str = "half-cheetah"
+    robot_settings: tuple[str, ...] = ()
+    robot_seeds: tuple[int, ...] = (1, 4)
+    robot_round_seeds: tuple[int, ...] | None = None  # 1 on a CPU, 1, 4, 16 elsewhere
     repeats: int = 5  # least number of rounds
     seconds: float = 2.0  # shorter measurements are repeated for this long
-    solve: bool = True  # time whole runs as well
 
 
-def main(out: Path | None, sizes: Sizes = Sizes()) -> int:  # noqa: B008 (frozen)
-    """Measure, show, and write the numbers if asked."""
+def main(out: Path | None, names: Sequence[str] = (), sizes: Sizes = Sizes()) -> int:  # noqa: B008 (frozen)
+    """Measure the named parts, by default all; show the numbers, and write them if asked."""
+    for name in names:
+        find_known("part", name, PARTS, "one of " + ", ".join(PARTS))
+    if sizes.jobs < 1:
+        raise ConfigError(f"--jobs {sizes.jobs}: give 1 or more")
     if out is not None and not out.parent.is_dir():
         raise ConfigError(f"out={out}: there is no folder {out.parent}; make it, or give another")
-    result = measure(sizes)
+    result = measure(sizes, names or tuple(PARTS))
     show(result)
     if out is not None:
         out.write_text(json.dumps(result, indent=2) + "\n")
     return 0
 
 
-def measure(sizes: Sizes) -> dict[str, Any]:
-    """Return all measured numbers."""
+def measure(sizes: Sizes, names: Sequence[str]) -> dict[str, Any]:
+    """Return the numbers of the named parts, in the order of `PARTS`."""
     load = os.getloadavg()[0]
-    solved = clock.time_to_solved() if sizes.solve else None  # first: its process needs all of a GPU's memory
-    cpu = jax.default_backend() == "cpu"
-    seeds = ((2, 4) if cpu else (4, 16, 64)) if sizes.seeds is None else sizes.seeds
-    squares = sizes.squares or ((1024, 2048) if cpu else (4096, 8192))
+    numbers: dict[str, Any] = {}
+    for name, part in PARTS.items():
+        if name in names:
+            numbers |= part(sizes)
+    return {
+        **numbers,
+        "load_before": load,  # load by other programs: if there is any, times are too long
+        "device": device(),
+        "processor": clock.processor(),
+        "versions": versions(),
+    }
 
-    algo = parts.paper_round(sizes.net, sizes.samples, sizes.model_steps, sizes.updates, sizes.streams, sizes.length)
-    round_of_one = parts.compile_round(algo, 1)
+
+def is_cpu() -> bool:
+    """Return whether JAX computes on a CPU, which measures less."""
+    return jax.default_backend() == "cpu"
+
+
+def measure_round(sizes: Sizes) -> dict[str, Any]:
+    """Measure the paper round, its phases, and the peak beside it."""
+    seeds = ((2, 4) if is_cpu() else (4, 16, 64)) if sizes.seeds is None else sizes.seeds
+    squares = sizes.squares or ((1024, 2048) if is_cpu() else (4096, 8192))
+    algo, world = parts.paper_round(sizes.net, sizes.samples, sizes.model_steps, sizes.planner), parts.mountain_car()
+    round_of_one = parts.compile_round(algo, world, 1)
     clock.time_call(round_of_one)  # compiles
     rounds: dict[int, list[float]] = {1: []}
     peaks = [clock.peak_flops(squares, sizes.seconds / 2)]
@@ -94,39 +125,72 @@ def measure(sizes: Sizes) -> dict[str, Any]:
         peaks.append(clock.peak_flops(squares, sizes.seconds / 2))
     memory = clock.peak_memory_mb()  # measured before there are more seeds
     phases = parts.phase_seconds(algo, sizes.seconds)
-    mppi_small, mppi_large = (parts.mppi_ms(case, sizes.fourier, sizes.seconds) for case in (sizes.small, sizes.large))
-    floor = parts.floor_ms(sizes.large, sizes.seconds)
-    pets = parts.pets_plan_s(sizes.pets_search, sizes.pets_model, sizes.seconds)
     for n in seeds:
-        rounds[n] = clock.time_calls(parts.compile_round(algo, n), repeats=sizes.repeats)
-
+        rounds[n] = clock.time_calls(parts.compile_round(algo, world, n), repeats=sizes.repeats)
     round_s, peak_flop_per_s = statistics.median(rounds[1]), statistics.median(peaks)
     return {
         "round_s": round_s,
         "share_of_peak": _ROUND_FLOP / round_s / peak_flop_per_s,
         "peak_flop_per_s": peak_flop_per_s,
-        "imagined_steps_per_s": sizes.updates * sizes.streams * sizes.length / round_s,
+        "imagined_steps_per_s": sizes.planner.updates * sizes.planner.imagined_rows / round_s,
         "phases": phases,
-        "mppi_small_ms": mppi_small,
-        "mppi_large_ms": mppi_large,
-        "mppi_large_floor_ms": floor,
-        "pets_plan_s": pets,
         "seeds_scaling": {str(n): statistics.median(times) for n, times in rounds.items()},
         "peaks_flop_per_s": peaks,  # one before and one after each round of a single seed
         "rounds_s": {str(n): times for n, times in rounds.items()},  # all times, of which the medians are taken
-        "time_to_solved_s": solved,
         "peak_memory_mb": memory,
-        "load_before": load,  # load by other programs: if there is any, times are too long
-        "device": device(),
-        "processor": clock.processor(),
-        "versions": versions(),
     }
+
+
+def measure_mppi(sizes: Sizes) -> dict[str, Any]:
+    """Measure the control steps of MPPI."""
+    small, large = (parts.mppi_ms(case, sizes.fourier, sizes.seconds) for case in (sizes.small, sizes.large))
+    floor = parts.floor_ms(sizes.large, sizes.seconds)
+    return {"mppi_small_ms": small, "mppi_large_ms": large, "mppi_large_floor_ms": floor}
+
+
+def measure_updates(sizes: Sizes) -> dict[str, Any]:
+    """Measure the updates of TRPO and SAC per second, alone and side by side."""
+    planners = (_FEW_UPDATES if is_cpu() else _UPDATES) if sizes.updating is None else sizes.updating
+    cases = {
+        name: updates.Case(planner, sizes.updating_seeds, sizes.net, sizes.samples, sizes.seconds)
+        for name, planner in planners.items()
+    }
+    counts = {"alone": 1, **({f"jobs_{sizes.jobs}": sizes.jobs} if sizes.jobs > 1 else {})}
+    return {
+        "updates": {
+            name: {count: updates.measure_rates(case, jobs) for count, jobs in counts.items()}
+            for name, case in cases.items()
+        }
+    }
+
+
+def measure_robot(sizes: Sizes) -> dict[str, Any]:
+    """Measure an iteration of half-cheetah, and the paper's round of TRPO; None if the simulator is not installed."""
+    if not robot.is_installed():
+        return {"robot": None, "robot_round_s": None}
+    round_seeds = sizes.robot_round_seeds or ((1,) if is_cpu() else (1, 4, 16))
+    where = sizes.robot, sizes.robot_settings
+    return {
+        "robot": {str(n): robot.iteration_s(*where, n, whole=not is_cpu()) for n in sizes.robot_seeds},
+        "robot_round_s": {str(n): robot.paper_round_s(*where, n, 1 if is_cpu() else 3) for n in round_seeds},
+    }
+
+
+# In this order: parts that start processes come first, when this process has the least memory.
+PARTS: dict[str, Callable[[Sizes], dict[str, Any]]] = {
+    "solved": lambda sizes: {"time_to_solved_s": clock.time_to_solved()},
+    "updates": measure_updates,
+    "round": measure_round,
+    "mppi": measure_mppi,
+    "pets": lambda sizes: {"pets_plan_s": parts.pets_plan_s(sizes.pets_search, sizes.pets_model, sizes.seconds)},
+    "robot": measure_robot,
+}
 
 
 def show(result: dict[str, Any]) -> None:
     """Print the numbers by their keys in the file."""
     table = Table("key", "value", title=f"pcmlp bench on {result['device']}")
     for key, value in flatten({**result, "versions": {}, "rounds_s": {}}).items():
-        if isinstance(value, float):
+        if isinstance(value, float | int):
             table.add_row(key, f"{value:.4g}")
     Console().print(table)

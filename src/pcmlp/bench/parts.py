@@ -2,6 +2,7 @@
 a control step of MPPI, and a plan of PETS."""
 
 import dataclasses
+import statistics
 from collections.abc import Callable
 from functools import reduce
 from itertools import pairwise
@@ -15,7 +16,7 @@ from jaxtyping import Array, Float, Key
 
 from pcmlp.algorithms.deep import Deep, DeepLearner, imagination, imagined_starts
 from pcmlp.algorithms.framework import capped_ellipse
-from pcmlp.bench.clock import compile_call, median_time
+from pcmlp.bench.clock import compile_call, median_time, time_calls
 from pcmlp.bonus import CappedBonus, second_moment
 from pcmlp.features import Fourier, RandomNetwork
 from pcmlp.imagine import expand_range, imagine
@@ -26,10 +27,11 @@ from pcmlp.programs import brief_program
 from pcmlp.replay import Replay, Transitions
 from pcmlp.rollout import walk
 from pcmlp.spaces import Box, Range
+from pcmlp.tasks.acting import bind
 from pcmlp.tasks.classic import MountainCar
 from pcmlp.tasks.mujoco.robots import half_cheetah_reward
 from pcmlp.trees import as_inputs, map_leading, take
-from pcmlp.types import MDP, Action, FittedBonus, FittedModel, Metrics, Policy, State, World, never
+from pcmlp.types import MDP, Action, FittedBonus, FittedModel, Metrics, Planner, Policy, State, World, never
 
 Plans = tuple[int, int, tuple[int, ...]]  # plans, their length, the model's hidden layers
 
@@ -41,14 +43,10 @@ def mountain_car() -> World:
     return MountainCar().build().world
 
 
-def paper_round(net: tuple[int, ...], samples: int, model_steps: int, updates: int, streams: int, length: int) -> Deep:
+def paper_round(net: tuple[int, ...], samples: int, model_steps: int, planner: Planner) -> Deep:
     """Return the algorithm of the round."""
-    return Deep(
-        features=RandomNetwork(sizes=net),
-        model=Neural(sizes=net, steps=model_steps),
-        planner=TRPO(updates=updates, streams=streams, length=length),
-        samples_per_policy=samples,
-    )
+    model = Neural(sizes=net, steps=model_steps)
+    return Deep(features=RandomNetwork(sizes=net), model=model, planner=planner, samples_per_policy=samples)
 
 
 class Stage(eqx.Module):
@@ -66,9 +64,9 @@ class Stage(eqx.Module):
         return imagination(algo, mdp, self.bonus, self.seen, self.starts, self.model, jnp.array(explores))
 
 
-def prepare_stages(algo: Deep, seeds: int) -> tuple[Key[Array, " seeds"], Stage]:
+def prepare_stages(algo: Deep, world: World, seeds: int) -> tuple[Key[Array, " seeds"], Stage]:
     """Return the inputs of a round for several seeds: lines 6 to 8 of Algorithm 2 in the first iteration."""
-    keys, world = jr.split(jr.key(0), seeds), mountain_car()
+    keys = jr.split(jr.key(0), seeds)
     learner = algo.start(keys, world.mdp, 1)
     samples, _ = world.collect(keys, learner.policy, algo.samples_per_policy)
 
@@ -92,21 +90,22 @@ def one_round(key: Key[Array, ""], algo: Deep, mdp: MDP, stage: Stage) -> tuple[
     return model, policy, {**fitted, **planned}
 
 
-def compile_round(algo: Deep, seeds: int) -> Callable[[], Any]:
+def compile_round(algo: Deep, world: World, seeds: int) -> Callable[[], Any]:
     """Return a compiled function that runs a round of several seeds."""
 
     def run(keys: Key[Array, " seeds"], algo: Deep, mdp: MDP, stage: Stage) -> Any:
         return map_leading(lambda key, stage: one_round(key, algo, mdp, stage), keys, stage)
 
-    keys, stage = prepare_stages(algo, seeds)
-    return compile_call(run, keys, as_inputs(algo), mountain_car().mdp, stage)
+    keys, stage = prepare_stages(algo, world, seeds)
+    return compile_call(run, keys, as_inputs(algo), world.mdp, stage)
 
 
 def phase_seconds(algo: Deep, seconds: float) -> dict[str, float]:
     """Time each phase alone and multiply by its number in a round. The sum may differ from a round, because one
     program of all phases saves time between them."""
-    keys, stages = prepare_stages(algo, 1)
-    key, stage, algo, real = keys[0], take(stages, 0), as_inputs(algo), mountain_car().mdp
+    world = mountain_car()
+    keys, stages = prepare_stages(algo, world, 1)
+    key, stage, algo, real = keys[0], take(stages, 0), as_inputs(algo), world.mdp
     planner, policy, bonus = algo.planner, stage.policy, CappedBonus(stage.bonus, algo.bonus_scale, float(real.horizon))
     assert isinstance(planner, TRPO)
     assert isinstance(policy, ActorCritic)
@@ -153,7 +152,9 @@ def mppi_ms(case: Plans, fourier: int, seconds: float) -> float:
         return planner.init(jr.key(2), imagined), mdp.initial(jr.key(3))
 
     policy, state = start(mountain_car().mdp)
-    return 1e3 * median_time(seconds, lambda policy, *rest: policy(*rest), policy, jr.key(4), policy.init(), state)
+    step = bind(lambda policy, *rest: policy(*rest), policy)  # compiled as beside a simulator
+    inputs = jr.key(4), policy.init(), state
+    return 1e3 * statistics.median(time_calls(lambda: step(*inputs), seconds=seconds))
 
 
 def floor_ms(case: Plans, seconds: float) -> float:

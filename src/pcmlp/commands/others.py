@@ -47,6 +47,7 @@ class Paper:
     For example:
       pcmlp paper sparse --scale quick
       pcmlp paper all --scale smoke
+      pcmlp paper all --plan
     """
 
     names: Annotated[Positional[tuple[str, ...]], arg(metavar="NAME|all")]
@@ -67,6 +68,8 @@ class Paper:
     """Only these runs of the experiments."""
     seeds: Annotated[tuple[str, ...] | None, unset("INT [INT ...]", "those of the experiments")] = None
     """Other seeds."""
+    plan: Switch = False
+    """Only print the runs and how long they are expected to take."""
 
     def run(self, command: str) -> int:
         """Run what is not finished, then make the tables and the page."""
@@ -74,16 +77,20 @@ class Paper:
             os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
             finish_iterations()
         prepare_jax("paper", tiny=self.scale == "smoke")
-        from pcmlp.experiments.paper import paper
+        from pcmlp.experiments.paper import paper, print_plan
         from pcmlp.settings import parse_int
 
         seeds = None if self.seeds is None else [parse_int("seeds", seed) for seed in self.seeds]
+        jobs = None if self.jobs is None else parse_int("jobs", self.jobs)
+        if self.plan:
+            print_plan(self.names, scale=self.scale, jobs=jobs, results=self.results, only=self.only, seeds=seeds)
+            return 0
         try:
             page = paper(
                 self.names,
                 scale=self.scale,
                 engine=self.engine,
-                jobs=None if self.jobs is None else parse_int("jobs", self.jobs),
+                jobs=jobs,
                 address=self.address,
                 results=self.results,
                 runs=self.runs,
@@ -245,27 +252,30 @@ class Bench:
 
     For example:
       pcmlp bench --out bench.json
-      pcmlp bench --seeds 4 16 --no-solve
+      pcmlp bench updates --jobs 4
     """
 
+    parts: Annotated[Positional[tuple[str, ...]], unset("[PART ...]", "all")] = ()
+    """What to measure: solved, updates, round, mppi, pets or robot."""
     out: Annotated[Path | None, unset("FILE.json", "the numbers are only shown")] = None
     """The file for the numbers."""
     seeds: Annotated[tuple[str, ...], unset("INT [INT ...]", "2 4 on a CPU, 4 16 64 elsewhere")] = ()
     """Numbers of seeds to time a round with, in addition to one seed."""
-    solve: bool = True
-    """Time whole runs of mountain-car as well."""
+    jobs: Int = "1"
+    """Also measure updates in so many processes side by side."""
 
     def run(self, command: str) -> int:
         """Measure, show, and write the numbers if asked."""
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # a GPU is also for processes that are measured
         prepare_device("bench")
         from pcmlp import bench
         from pcmlp.errors import ConfigError
         from pcmlp.settings import parse_int
 
-        seeds = tuple(parse_int("seeds", text) for text in self.seeds)
+        seeds, jobs = tuple(parse_int("seeds", text) for text in self.seeds), parse_int("jobs", self.jobs)
         if any(count < 2 for count in seeds):
             raise ConfigError(f"seeds={' '.join(self.seeds)}: one seed is timed anyway; give numbers of at least 2")
-        return bench.main(self.out, bench.Sizes(seeds=seeds or None, solve=self.solve))
+        return bench.main(self.out, self.parts, bench.Sizes(seeds=seeds or None, jobs=jobs))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pcmlp.errors import ConfigError
-from pcmlp.experiments import catalogue, held_out, lemmas, pool, theorems
+from pcmlp.experiments import budget, catalogue, held_out, lemmas, pool, theorems
 from pcmlp.experiments.experiment import Done, Experiment, write_table
 from pcmlp.experiments.job import FULL, SCALES, Engine, Job, Scale, check_result, check_run, is_finished, run_local
 from pcmlp.parts import find_known
@@ -57,16 +57,8 @@ def paper(
 ) -> Path:
     """Conduct experiments and return the page. Everything is checked before anything is run; finished runs are not
     repeated."""
-    if not names:
-        raise ConfigError(f"paper: no experiment was given; give {ALL}, or some of {', '.join(EXPERIMENTS)}")
-    for name in names:
-        find_known("experiment", name, [*EXPERIMENTS, ALL], "pcmlp list shows them all")
-    size = SCALES[find_known("scale", scale, SCALES, "one of " + ", ".join(SCALES))]
+    size, chosen = choose(names, scale, only)
     runs, results = runs or size.folder, results or size.results
-    chosen = [EXPERIMENTS[name] for name in (EXPERIMENTS if ALL in names else dict.fromkeys(names))]
-    known_jobs = [job.name for experiment in chosen for job in experiment.jobs()]
-    for name in only:
-        find_known("--only", name, known_jobs, "TASK/LABEL")
     asked = {experiment.name: experiment.jobs_at(size, only, seeds) for experiment in chosen}
     run = find_engine(engine, address, jobs)
     check([job for each in asked.values() for job in each], runs, results)
@@ -84,12 +76,49 @@ def paper(
     return report([results], results)
 
 
+def choose(names: Sequence[str], scale: str, only: Sequence[str]) -> tuple[Scale, list[Experiment]]:
+    """Return the scale and the experiments that are asked for, or raise if one of them or a run is unknown."""
+    if not names:
+        raise ConfigError(f"paper: no experiment was given; give {ALL}, or some of {', '.join(EXPERIMENTS)}")
+    for name in names:
+        find_known("experiment", name, [*EXPERIMENTS, ALL], "pcmlp list shows them all")
+    size = SCALES[find_known("scale", scale, SCALES, "one of " + ", ".join(SCALES))]
+    chosen = [EXPERIMENTS[name] for name in (EXPERIMENTS if ALL in names else dict.fromkeys(names))]
+    known_jobs = [job.name for experiment in chosen for job in experiment.jobs()]
+    for name in only:
+        find_known("--only", name, known_jobs, "TASK/LABEL")
+    return size, chosen
+
+
+def print_plan(
+    names: Sequence[str],
+    *,
+    scale: str,
+    jobs: int | None = None,
+    results: Path | None = None,
+    only: Sequence[str] = (),
+    seeds: Sequence[int] | None = None,
+) -> None:
+    """Print the runs of experiments with their expected minutes, and run nothing."""
+    size, chosen = choose(names, scale, only)
+    check_count(jobs)
+    asked = {job.where: job for experiment in chosen for job in experiment.jobs_at(size, only, seeds)}
+    alone = [experiment.name for experiment in chosen if experiment.alone]
+    for line in budget.describe_plan(list(asked.values()), results or size.results, jobs or 1, alone):
+        print(line, flush=True)
+
+
+def check_count(jobs: int | None) -> None:
+    """Raise if the number of runs at a time makes no sense."""
+    if jobs is not None and jobs < 1:
+        raise ConfigError(f"--jobs {jobs}: give 1 or more, or leave it out")
+
+
 def find_engine(name: str, address: str | None, jobs: int | None = None) -> Engine:
     """Return the engine that runs the jobs, or raise if it is unknown or not installed, or cannot run so many at a
     time."""
     find_known("engine", name, ENGINES, "one of " + ", ".join(ENGINES))
-    if jobs is not None and jobs < 1:
-        raise ConfigError(f"--jobs {jobs}: give 1 or more, or leave it out")
+    check_count(jobs)
     if name == "local":
         if address is not None:
             raise ConfigError(f"--address {address}: only for Ray; give --engine ray as well, or leave it out")
