@@ -17,7 +17,7 @@ from pcmlp.parts import find_known
 from pcmlp.report.experiment import check_tables, hash_tables
 from pcmlp.report.page import report
 from pcmlp.report.reading import read_runs
-from pcmlp.runs.cache import compiling_anew
+from pcmlp.runs.cache import check_device, compiling_anew
 from pcmlp.runs.durable import write_sealed
 from pcmlp.runs.metrics import read_table
 
@@ -64,11 +64,11 @@ def paper(
     size = SCALES[find_known("scale", scale, SCALES, "one of " + ", ".join(SCALES))]
     runs, results = runs or size.folder, results or size.results
     chosen = [EXPERIMENTS[name] for name in (EXPERIMENTS if ALL in names else dict.fromkeys(names))]
+    run = find_engine(engine, address, jobs)  # first: some jobs are made with JAX, which may take the GPU
     known_jobs = [job.name for experiment in chosen for job in experiment.jobs()]
     for name in only:
         find_known("--only", name, known_jobs, "TASK/LABEL")
     asked = {experiment.name: experiment.jobs_at(size, only, seeds) for experiment in chosen}
-    run = find_engine(engine, address, jobs)
     check([job for each in asked.values() for job in each], runs, results)
     if any(results.rglob("metrics.csv")):  # raises now, not after hours of work, if a result cannot be read
         read_runs([results])
@@ -94,6 +94,7 @@ def find_engine(name: str, address: str | None, jobs: int | None = None) -> Engi
         if address is not None:
             raise ConfigError(f"--address {address}: only for Ray; give --engine ray as well, or leave it out")
         return pool.connect(jobs)
+    check_device()
     from pcmlp.experiments import ray_engine
 
     return ray_engine.connect(address, jobs)
