@@ -55,6 +55,7 @@ COMMANDS = [
     ("report runs", "give a run folder"),
     ("list pcmpl", "the nearest is pcmlp"),
     ("paper spares", "the nearest is sparse"),
+    ("paper sparse --jobs 0", "give 1 or more"),
     ("export runs/mountain-car-pcmlp", "--minari NAME is missing"),
     ("theory lin", "linear-mdp"),
 ]

@@ -241,10 +241,14 @@ def test_a_certificate_that_needs_an_evaluation_is_empty_without_one(long, tiny_
         assert iterations_with(long, column) == [3, 6, 7]
     figure = plot_certificate(load(long))
     assert {len(line.get_xdata()) for line in figure.axes[0].lines} == {3}
-    out = run(car(tiny_trpo, steps=140), tmp_path / "run", stop_when_certified=1e30)
-    assert (read_summary(out)["status"], read_summary(out)["iterations"]) == ("certified", 3)
     kept = [seed["final_certificate"] for seed in read_summary(long)["seeds"]]
     assert kept == read_metrics(long)["certificate"][-2:]
+
+
+def test_a_certificate_that_may_end_the_run_does_not_wait_for_an_evaluation_that_is_due(tiny_trpo, tmp_path):
+    out = run(car(tiny_trpo, steps=140), tmp_path / "run", stop_when_certified=1e30)
+    assert (read_summary(out)["status"], read_summary(out)["iterations"]) == ("certified", 1)
+    assert iterations_with(out, "eval_return_mean") == [0, 1]
 
 
 def test_the_configuration_has_the_number_unless_it_is_zero():

@@ -184,7 +184,7 @@ def test_the_first_error_is_raised_and_all_are_named():
     tally.add(Path("c"), Outcome("node 7", "refused", "c: another run"))
     with pytest.raises(RunStopped, match="b: full disk"):
         tally.close(1.0, 0)
-    assert said[-4:-1] == ["b: failed: b: full disk", "c: refused on node 7: c: another run", said[-2]]
+    assert said[-4:-1] == ["b: failed: full disk", "c: refused on node 7: another run", said[-2]]
     assert said[-2:] == ["1 finished, 1 failed, 1 refused; 0 begun again; 1 s", "not finished: b, c"]
 
 

@@ -41,7 +41,7 @@ def serve(job: dict[str, Any], runs: Path, results: Path, pipe: Connection, on_g
     run = runs / job["experiment"] / job["task"].replace(":", "-") / job["label"]
     redirect_output(log_of(run))
     threading.Thread(target=exit_with_parent, daemon=True).start()
-    for number in signals.SIGNALS:  # the scheduler gets them too, and answers by SIGINT
+    for number in set(signals.SIGNALS) - {signal.SIGINT}:  # the scheduler gets them too, and answers by SIGINT
         signal.signal(number, signal.SIG_IGN)
     with signals.handled(ends_process=True, at_once=False, numbers=[signal.SIGINT]):
         allow_signals()

@@ -48,7 +48,7 @@ class Tally:
     def add(self, where: Path, outcome: Outcome, after: str = "") -> None:
         """Add an outcome and print it."""
         self.ended[outcome.status] += 1
-        line = f": {outcome.line}" if outcome.line else ""
+        line = f": {outcome.line.removeprefix(f'{where}: ')}" if outcome.line else ""
         self.say(f"{where}: {outcome.status}{f' on {outcome.place}' if outcome.place else ''}{after}{line}")
         if outcome.line:
             self.failed.append(where)

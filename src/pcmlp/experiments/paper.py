@@ -17,7 +17,7 @@ from pcmlp.parts import find_known
 from pcmlp.report.experiment import check_tables, hash_tables
 from pcmlp.report.page import report
 from pcmlp.report.reading import read_runs
-from pcmlp.runs.cache import compiling_anew
+from pcmlp.runs.cache import check_device, compiling_anew
 from pcmlp.runs.durable import write_sealed
 from pcmlp.runs.metrics import read_table
 
@@ -57,10 +57,11 @@ def paper(
 ) -> Path:
     """Conduct experiments and return the page. Everything is checked before anything is run; finished runs are not
     repeated."""
-    size, chosen = choose(names, scale, only)
+    size, chosen = choose(names, scale)
     runs, results = runs or size.folder, results or size.results
+    run = find_engine(engine, address, jobs)  # first: some jobs are made with JAX, which may take the GPU
+    check_runs_known(chosen, only)
     asked = {experiment.name: experiment.jobs_at(size, only, seeds) for experiment in chosen}
-    run = find_engine(engine, address, jobs)
     check([job for each in asked.values() for job in each], runs, results)
     if any(results.rglob("metrics.csv")):  # raises now, not after hours of work, if a result cannot be read
         read_runs([results])
@@ -76,18 +77,21 @@ def paper(
     return report([results], results)
 
 
-def choose(names: Sequence[str], scale: str, only: Sequence[str]) -> tuple[Scale, list[Experiment]]:
-    """Return the scale and the experiments that are asked for, or raise if one of them or a run is unknown."""
+def choose(names: Sequence[str], scale: str) -> tuple[Scale, list[Experiment]]:
+    """Return the scale and the experiments that are asked for, or raise if one of them is unknown."""
     if not names:
         raise ConfigError(f"paper: no experiment was given; give {ALL}, or some of {', '.join(EXPERIMENTS)}")
     for name in names:
         find_known("experiment", name, [*EXPERIMENTS, ALL], "pcmlp list shows them all")
     size = SCALES[find_known("scale", scale, SCALES, "one of " + ", ".join(SCALES))]
-    chosen = [EXPERIMENTS[name] for name in (EXPERIMENTS if ALL in names else dict.fromkeys(names))]
-    known_jobs = [job.name for experiment in chosen for job in experiment.jobs()]
+    return size, [EXPERIMENTS[name] for name in (EXPERIMENTS if ALL in names else dict.fromkeys(names))]
+
+
+def check_runs_known(chosen: Sequence[Experiment], only: Sequence[str]) -> None:
+    """Raise if a run that is asked for belongs to none of the experiments."""
+    known = [job.name for experiment in chosen for job in experiment.jobs()]
     for name in only:
-        find_known("--only", name, known_jobs, "TASK/LABEL")
-    return size, chosen
+        find_known("--only", name, known, "TASK/LABEL")
 
 
 def print_plan(
@@ -100,8 +104,9 @@ def print_plan(
     seeds: Sequence[int] | None = None,
 ) -> None:
     """Print the runs of experiments with their expected minutes, and run nothing."""
-    size, chosen = choose(names, scale, only)
+    size, chosen = choose(names, scale)
     check_count(jobs)
+    check_runs_known(chosen, only)
     asked = {job.where: job for experiment in chosen for job in experiment.jobs_at(size, only, seeds)}
     alone = [experiment.name for experiment in chosen if experiment.alone]
     for line in budget.describe_plan(list(asked.values()), results or size.results, jobs or 1, alone):
@@ -123,6 +128,7 @@ def find_engine(name: str, address: str | None, jobs: int | None = None) -> Engi
         if address is not None:
             raise ConfigError(f"--address {address}: only for Ray; give --engine ray as well, or leave it out")
         return pool.connect(jobs)
+    check_device()
     from pcmlp.experiments import ray_engine
 
     return ray_engine.connect(address, jobs)

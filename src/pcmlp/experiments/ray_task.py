@@ -37,7 +37,7 @@ class Board:
 
 
 class Found(NamedTuple):
-    """What was found on a node."""
+    """The findings about a node."""
 
     missing: str | None  # a folder that is not shared with it
     versions: dict[str, str]

@@ -20,7 +20,6 @@ from pcmlp.features import TaskFeatures, feature_dim
 from pcmlp.finite import FiniteTransition
 from pcmlp.models import KNR, LinearMDP, Tabular
 from pcmlp.runs.config import RunConfig
-from pcmlp.runs.evaluate import is_due
 from pcmlp.runs.metrics import Row
 from pcmlp.spaces import Finite
 from pcmlp.types import MDP, Algorithm, Policy, Problem
@@ -111,10 +110,16 @@ def describe_threshold(threshold: float, stands: Standing | None) -> str:
     return f"the run ends when the certificate of every seed is at most {threshold:g}; the certificate is {shown}"
 
 
-def has_certificate(config: RunConfig, mdp: MDP, n: int) -> bool:
-    """Return whether iteration n has a certificate: where the value of the deployed policy is known, exactly in a
-    finite MDP, else from an evaluation. Other iterations need no promise, which costs long imagined episodes."""
-    return not why_none(config) and (isinstance(mdp.states, Finite) or is_due(config, n))
+def needs_evaluation(mdp: MDP) -> bool:
+    """Return whether a certificate takes the value of the deployed policy from an evaluation; in a finite MDP the value
+    is computed."""
+    return not isinstance(mdp.states, Finite)
+
+
+def has_certificate(config: RunConfig, mdp: MDP, *, evaluated: bool) -> bool:
+    """Return whether an iteration has a certificate: where the value of the deployed policy is known. Other iterations
+    need no promise, which costs long imagined episodes."""
+    return not why_none(config) and (evaluated or not needs_evaluation(mdp))
 
 
 def certificates(

@@ -24,7 +24,7 @@ from pcmlp.errors import RunStopped
 from pcmlp.programs import find_platform
 from pcmlp.runs import checkpoint
 from pcmlp.runs.callbacks import Callback, notify
-from pcmlp.runs.certificate import certificates, has_certificate, is_certified, standing
+from pcmlp.runs.certificate import certificates, has_certificate, is_certified, needs_evaluation, standing
 from pcmlp.runs.checkpoint import Checkpoint, Facts, fingerprint
 from pcmlp.runs.config import RunConfig, seed_keys, to_json
 from pcmlp.runs.durable import room_for, write_text
@@ -142,7 +142,7 @@ class Run:
                 failure = error
                 break
             learner = iteration.learner
-            if has_certificate(self.config, self.world.mdp, n):
+            if has_certificate(self.config, self.world.mdp, evaluated=self.evaluates(n)):
                 promises = promised(self.keys, self.algorithm, self.world.mdp, learner, n)
                 iteration = iteration._replace(metrics={**iteration.metrics, **promises})
             begun.append((n, iteration))
@@ -156,6 +156,10 @@ class Run:
         if self.certified():
             return "certified"
         return "finished" if (self.done or 0) == self.num_iterations else "stopped"
+
+    def evaluates(self, n: int) -> bool:
+        """Return whether iteration n is evaluated: if it is due, or if a certificate that needs it may end the run."""
+        return is_due(self.config, n) or (self.threshold is not None and needs_evaluation(self.world.mdp))
 
     def certified(self) -> bool:
         """Return whether the certificates so far end the run; also checked right after resuming."""
@@ -257,7 +261,7 @@ class Run:
         assert self.learner is not None
         self.deployed = self.learner.deployed()
         policies = {"eval": self.deployed, "explore": self.learner.policy}
-        due = is_due(self.config, n)
+        due = self.evaluates(n)
         returns = {name: each.returns(policies[name]) if due else None for name, each in self._evaluators.items()}
         metrics = metrics | self._entered.columns()
         metrics |= certificates(self.problem, self.deployed, metrics, returns["eval"])

@@ -66,10 +66,7 @@ def train(
         try:
             with listening(run.callbacks):
                 status = run.loop(log, asked)
-        except (
-            KeyboardInterrupt,
-            BrokenPipeError,
-        ):  # a second signal, or closed output
+        except (KeyboardInterrupt, BrokenPipeError):  # a second signal, or closed output
             pass
         except Exception as error:  # RunStopped, or an error of a callback
             status, failure = "failed", error
