@@ -68,7 +68,7 @@ class Daemon(contextlib.AbstractContextManager):
 
     def environment(self) -> dict[str, str]:
         """Return the variables for a process that uses the daemon; start the daemon again if it has died."""
-        if self._host is None or self._host.poll() is not None:
+        if self._host is None or self._host.poll() is not None or not Path(self._folder).is_dir():
             self._start()
         return {PIPES: f"{self._folder}/pipes", LOGS: f"{self._folder}/logs"}
 
