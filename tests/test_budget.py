@@ -11,6 +11,7 @@ from pcmlp.experiments.budget import count_work, expected_seconds, schedule
 from pcmlp.experiments.gpu import Gpu
 from pcmlp.experiments.job import Job
 from pcmlp.runs.config import to_json
+from pcmlp.runs.metrics import COLUMNS
 
 HERE, GPU = "cpu (x86_64, 2 cores)", "gpu (NVIDIA H200)"
 LOCK = Job("locks", "combination-lock", "tiny", "pcmlp-linear", 400, ("eval_episodes=2",), (0, 1))
@@ -31,7 +32,7 @@ def keep(results, job, *, wall_s, compile_s=0.0, device=HERE, status="finished",
     folder = results / job.where
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(to_json(job.config()))
-    (folder / "metrics.csv").write_text("iteration,seed,env_steps,eval_return_mean\n")
+    (folder / "metrics.csv").write_text(",".join(COLUMNS) + "\n")
     times = {"wall_s": wall_s, "compile_s": compile_s, "device": device}
     write_summary(folder, {"status": status, "seeds": [], "iterations": 1, **times, **facts})
 

@@ -305,6 +305,8 @@ def test_coordinates_of_a_phi_of_algorithm_1():
         ("planner.name=mppi", "trpo"),
         ("planner.value_batch=4001", "at most 4000"),
         ("planner.policy_sizes=0", "32,32"),
+        ("planner.streams=1e300", "at most 2147483647"),
+        ("features.sizes=1e308,16", "each at most 2147483647"),
         ("planner.discount=1.5", "0 to 1"),
         ("planner.kl_bound=0", "above 0"),
         ("planner.damping=-1", "0 or more"),

@@ -13,7 +13,7 @@ from written_runs import change_summary, write_experiment, write_run
 
 from pcmlp.cli import main
 from pcmlp.errors import ConfigError, RunStopped
-from pcmlp.report.experiment import check_tables, read_experiment
+from pcmlp.report.experiment import check_tables, read_experiment, read_tables
 from pcmlp.report.page import report
 from pcmlp.report.reading import load
 from pcmlp.runs import arrays
@@ -155,6 +155,23 @@ def test_an_experiment_misses_a_run_that_has_something_else_in_its_place(tmp_pat
         read_experiment(tmp_path / "it")
     assert main(["report", str(tmp_path / "it")]) == 0
     assert f"{name} is {said}" in capsys.readouterr().err  # the other run is on the page
+
+
+def test_an_experiment_shows_only_the_tables_that_it_made(tmp_path):
+    write_run(tmp_path / "it/somewhere/run")
+    (tmp_path / "it/made.csv").write_text("made\n1\n")
+    write_experiment(tmp_path / "it", "it/somewhere/run")
+    (tmp_path / "it/more.csv").write_text("more\n1\n")
+    assert list(read_tables(tmp_path / "it", read_experiment(tmp_path / "it"))) == ["made.csv"]
+    assert list(read_tables(tmp_path / "it", None)) == ["made.csv", "more.csv"]
+
+
+def test_a_run_whose_metrics_were_renamed_is_not_taken_for_a_plan(tmp_path, capsys):
+    write_run(tmp_path / "one")
+    run = write_run(tmp_path / "two")
+    (run / "metrics.csv").rename(run / "plan.json")
+    assert main(["report", str(tmp_path)]) == 0
+    assert f"left out: {run}" in capsys.readouterr().err
 
 
 @pytest.mark.fault("a pipe, a folder or a device in the place of a file", "refused, never waited for")
@@ -372,11 +389,14 @@ def test_only_files_and_folders_are_in_a_run(run):
         check_folder(run)
 
 
-@pytest.mark.parametrize("name", ["eval.json", "eval.json.new", "summary.json", "lock"])
-def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_is_evaluated(run, name, capsys):
+@pytest.mark.parametrize(
+    "name", ["eval.json", "eval.json.new", "summary.json", "lock", "policy/policy.safetensors", "episodes/log"]
+)
+def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_runs(run, name, capsys):
     (run / name).unlink(missing_ok=True)
     (run / name).mkdir()
-    assert f"run/{name}: not a file; put the file itself there" in refused(["eval", str(run)], capsys)
+    for words in (["eval", str(run)], resume(run)):
+        assert f"run/{name}: not a file; put the file itself there" in refused(words, capsys)
 
 
 def test_an_evaluation_that_cannot_be_written_says_so(run, monkeypatch, capsys):

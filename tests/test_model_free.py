@@ -215,7 +215,7 @@ def test_a_run_that_goes_on_is_the_uninterrupted_one(algo, tmp_path):
     """In an environment on the host whose episodes end early; SAC's replay is smaller than what was walked."""
 
     def config(steps):
-        return resolve(ANY, algo, (3, 4), steps, (*TINY[algo], "eval_episodes=3"))
+        return resolve(ANY, algo, (3, 4), steps, (*TINY[algo], "eval_episodes=3", "eval_every=0"))
 
     each = int(config(200).steps_per_iteration)
     said = said_by(config(4 * each), tmp_path / "whole")

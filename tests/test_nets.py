@@ -73,6 +73,11 @@ def test_a_network_without_layers_is_refused(sizes):
         MLP.of(jr.key(0), sizes, "relu")
 
 
+def test_a_network_with_too_many_weights_is_refused():
+    with pytest.raises(ConfigError, match="more than 2147483647 weights; give smaller sizes"):
+        MLP.of(jr.key(0), (3, 2_000_000_000, 2_000_000_000, 1), "relu")
+
+
 def test_log_prob_and_entropy_are_scipys():
     p, _ = gaussians(4)
     reference = stats.multivariate_normal(np.asarray(p.mean), np.diag(np.exp(2 * np.asarray(p.log_std))))

@@ -16,6 +16,7 @@ from pcmlp.experiments.job import FULL, SMOKE
 from pcmlp.experiments.paper import describe
 from pcmlp.report import reading
 from pcmlp.report.curves import line_style
+from pcmlp.report.experiment import hash_tables
 from pcmlp.report.maps import map_data
 from pcmlp.report.page import charts_of, compose, css_classes, group_data, report, shares_data
 from pcmlp.report.reading import load, read_runs
@@ -133,7 +134,7 @@ def test_experiments_are_sections_and_other_folders_are_not(tmp_path):
     for name in ("sparse/somewhere/pcmlp", "sparse/somewhere/random", "dense/gym-X-v1/pcmlp"):
         write_run(tmp_path / name, 1, task="gym:X-v1" if "gym" in name else "somewhere")
     (tmp_path / "sparse/table.csv").write_text("who,steps\nus,1234567\n")
-    describe(SPARSE, FULL, tmp_path / "sparse")
+    describe(SPARSE, FULL, tmp_path / "sparse", tables=hash_tables(tmp_path / "sparse"))
     sections = arrange(read_runs([tmp_path]))
     assert [(section.title, section.labels) for section in sections] == [
         ("Sparse rewards", ["pcmlp", "random"]),
@@ -150,6 +151,7 @@ def test_experiments_are_sections_and_other_folders_are_not(tmp_path):
     (alone,) = arrange(read_runs([write_run(tmp_path / "mine/somewhere/run", 1)]))
     assert alone.name == ""  # no experiment of ours
     (tmp_path / "sparse/table.csv").write_text("who,steps\nus,12\nthem\n")
+    describe(SPARSE, FULL, tmp_path / "sparse", tables=hash_tables(tmp_path / "sparse"))
     with pytest.raises(ConfigError, match="table.csv: half-written or edited; remove it to make it again"):
         report([tmp_path])
 

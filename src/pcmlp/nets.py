@@ -27,6 +27,7 @@ Activation = Literal["relu", "tanh", "silu"]
 # 1 / E[act'(x)^2], for tanh at small x, so that a layer keeps the scale of its input
 _GAIN = {"relu": 2.0, "tanh": 1.0, "silu": 2.6}
 _LARGEST_NORM = 1e18  # of a gradient: the square of a larger one is not finite in single precision
+_MOST_WEIGHTS = 2**31 - 1  # arrays are indexed by 32 bits
 
 
 class MLP(eqx.Module):
@@ -55,6 +56,8 @@ class MLP(eqx.Module):
         if len(sizes) < 2 or min(sizes) < 1:
             raise ConfigError(f"a network of sizes {sizes}: give at least an input and an output, all 1 or more")
         pairs = list(zip(sizes[:-1], sizes[1:], strict=True))
+        if sum((i + 1) * o for i, o in pairs) > _MOST_WEIGHTS:
+            raise ConfigError(f"a network of sizes {sizes}: has more than {_MOST_WEIGHTS} weights; give smaller sizes")
         std = [math.sqrt(_GAIN[activation] / i) for i, _ in pairs[:-1]] + [last / math.sqrt(pairs[-1][0])]
         # One draw for all layers: separate draws take longer to compile than the rest of a network.
         numbers = jr.normal(key, (sum((i + 1) * o for i, o in pairs),))

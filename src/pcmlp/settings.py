@@ -11,6 +11,7 @@ A float is an input of the compiled program, so that another value does not comp
 else is static, unless `traced` says otherwise.
 """
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -25,6 +26,7 @@ import equinox as eqx
 from pcmlp.errors import ConfigError
 
 Real = int | float
+_LARGEST_INT = 2**31 - 1  # arrays are indexed by 32 bits
 
 
 class SettingError(ConfigError):
@@ -131,12 +133,12 @@ def check_value(field: Setting, value: Any) -> None:
         text = f", not the string {value!r}" if isinstance(value, str) else ""
         raise SettingError(field.name, value, f"give {wanted}{text}")
     numbers = [number for number in (value if isinstance(value, tuple) else (value,)) if isinstance(number, Real)]
-    if all(map(field.limits.allow, numbers)) and value != ():
+    huge = any(isinstance(number, int) and abs(number) > _LARGEST_INT for number in numbers)
+    if not huge and all(map(field.limits.allow, numbers)) and value != ():
         return
-    limits = str(field.limits) or "finite"
+    limits = f"at most {_LARGEST_INT}" if huge else str(field.limits) or "finite"
     remedy = f"a number {limits}" if limits.startswith(("above", "at most", "from", "finite")) else limits
-    if isinstance(value, tuple):
-        remedy = f"at least one number, each {limits}"
+    remedy = f"at least one number, each {limits}" if isinstance(value, tuple) else remedy
     example = f", such as {show(field.default)}" if isinstance(field.default, tuple) else ""
     none = ", or none" if type(None) in options else ""
     raise SettingError(field.name, value, f"give {remedy}{example}{none} ({field.help})")
@@ -276,10 +278,8 @@ _SWITCH = {"true": True, "false": False, "on": True, "off": False}
 
 def parse_int(key: str, text: str) -> int:
     """Return a whole number; 1e5 is one too."""
-    try:
+    with contextlib.suppress(ValueError):
         return int(text)
-    except ValueError:
-        pass
     try:
         number = float(text)
     except ValueError:

@@ -22,6 +22,7 @@ class Experiment:
     scale: str  # only the numbers of scale "full" are results
     order: int  # position on the page
     runs: tuple[Path, ...]  # existing runs; some may belong to another experiment
+    tables: tuple[str, ...]  # the tables that it made, by their place in the folder
 
 
 def read_experiment(folder: Path) -> Experiment | None:
@@ -33,11 +34,12 @@ def read_experiment(folder: Path) -> Experiment | None:
         content = read_sealed(file)
         order = check_type(content.pop("order", None), int, "order")
         names = check_type(content.pop("runs", None), list[str], "runs")
-        if changed := _changed(folder, check_type(content.pop("tables", None), dict[str, str], "tables")):
+        tables = check_type(content.pop("tables", None), dict[str, str], "tables")
+        if changed := _changed(folder, tables):
             there = (folder / changed[0]).exists()
             raise Damaged(f"{changed[0]} {'was edited; remove it' if there else 'is missing'}")
         texts = {name: check_type(text, str, name) for name, text in content.items()}
-        return Experiment(**texts, order=order, runs=tuple(_beside(folder, names)))
+        return Experiment(**texts, order=order, runs=tuple(_beside(folder, names)), tables=tuple(tables))
     except (OSError, ValueError, TypeError) as error:
         raise ConfigError(f"{file}: cannot be read ({error}); run its experiment again") from error
 
@@ -91,7 +93,9 @@ def _beside(folder: Path, names: Sequence[str]) -> Iterator[Path]:
             yield path
 
 
-def read_tables(folder: Path) -> dict[str, list[dict[str, str]]]:
-    """Read the CSV files of an experiment's folder by file name, without those that have no row."""
-    tables = {path.name: read_table(path) for path in sorted(folder.glob("*.csv"))}
+def read_tables(folder: Path, experiment: Experiment | None) -> dict[str, list[dict[str, str]]]:
+    """Read the CSV files of an experiment's folder by file name, without those that have no row. If the experiment has
+    a description, a table that it does not name is left out."""
+    paths = [path for path in sorted(folder.glob("*.csv")) if experiment is None or path.name in experiment.tables]
+    tables = {path.name: read_table(path) for path in paths}
     return {name: rows for name, rows in tables.items() if rows}

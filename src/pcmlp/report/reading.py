@@ -213,7 +213,7 @@ def read_readable_runs(paths: Sequence[Path], load_run: Callable[[Path], Run] | 
 
 
 def _is_plan(folder: Path) -> bool:
-    return (folder / PLAN).exists()
+    return (folder / PLAN).exists() and not (folder / "summary.json").exists()
 
 
 def find_runs(path: Path) -> list[Path]:

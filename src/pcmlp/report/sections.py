@@ -91,9 +91,10 @@ def arrange(runs: Sequence[Run]) -> list[Section]:
     order = {folder: experiment.order for folder, experiment in known.items()}
     sections = []
     for folder in sorted(folders | set(known), key=lambda folder: (order.get(folder, len(order) + 1), folder.name)):
-        named = known[folder].runs if folder in known else ()
+        experiment = known.get(folder)
+        named = experiment.runs if experiment else ()
         own = [run for run in runs if folder in run.path.parents or run.path in named]
-        sections.append(Section(folder.name, _group(own), read_tables(folder), known.get(folder)))
+        sections.append(Section(folder.name, _group(own), read_tables(folder, experiment), experiment))
     return sections
 
 

@@ -28,7 +28,7 @@ except ImportError:  # Windows has no fcntl, so nothing is locked
 
 LOCK = "lock"
 PLAN = "plan.json"  # in the folder of a plan
-_FILES = ("config.json", "metrics.csv", "summary.json", "eval.json", PLAN, LOCK)  # of a run or a plan
+_FILES = ("config.json", "metrics.csv", "summary.json", "eval.json", PLAN, LOCK, "log", "policy.safetensors")
 _FOLDERS = ("episodes", "policy", "checkpoint")
 _RETRY_S = 5.0  # seconds between two attempts to lock a folder
 _LOCK_BYTES = 10_000
@@ -41,10 +41,11 @@ def check_folder(run: Path) -> None:
         kind = _kind(entry)
         if entry.name in _FOLDERS and kind == "a file":
             raise ConfigError(f"{entry}: not a folder; put the folder itself there, or remove it")
-        if entry.name.removesuffix(FRESH) in _FILES and kind == "a folder":
-            raise ConfigError(f"{entry}: not a file; put the file itself there, or remove it")
         for each in (entry, *(_list(entry) if kind == "a folder" else ())):
-            if (found := _kind(each)) not in ("a file", "a folder"):
+            found = _kind(each)
+            if found == "a folder" and each.name.removesuffix(FRESH) in _FILES:
+                found = "not a file"
+            if found not in ("a file", "a folder"):
                 raise ConfigError(f"{each}: {found}; put the file itself there, or remove it")
 
 
