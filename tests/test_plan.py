@@ -207,7 +207,7 @@ def test_a_search_at_every_step_is_planned_saved_and_measured(run, tmp_path):
     assert isinstance(saved.policies, GuidedPolicy)
     assert (saved.policies.num_plans, saved.policies.plan_length) == (6, 4)
     for held, learnt in (
-        (saved.policies.guide, learned.learner.policy),
+        (saved.policies.guide, learned.learner.policy.inference_only()),
         (saved.policies.mdp.transition.model, learned.learner.model),
     ):
         assert eqx.tree_equal(held, learnt)
