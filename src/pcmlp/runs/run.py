@@ -125,7 +125,8 @@ class Run:
         """Run the remaining iterations; return the final status of the run.
 
         If the simulator and learning use different devices, an iteration is evaluated and saved while the next one
-        learns, unless a certificate may end the run."""
+        learns, unless a certificate may end the run. A stage that XLA directs from the host is over before that
+        (benchmarks/README.md)."""
         self._log = log
         if self.learner is None:
             self.learner = self.algorithm.start(self.keys, self.world.mdp, self.num_iterations)
