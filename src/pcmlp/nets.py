@@ -215,8 +215,7 @@ def descend(
 
 
 def adam_with_decay(rate: float | Float[Array, ""], decay: float | Float[Array, ""]) -> optax.GradientTransformation:
-    """Return Adam with the decay as a part of the gradient, as in papers before AdamW, with which a decay of 1e-5 would
-    have no effect."""
+    """Return Adam with L2 decay in the gradient. Decoupled decay, as in AdamW, would have no effect at 1e-5."""
     return optax.chain(optax.add_decayed_weights(decay), optax.adam(rate))
 
 
@@ -230,8 +229,8 @@ def guarded_sgd(
     clip: float | Float[Array, ""] = math.inf,
     largest: float = math.inf,
 ) -> tuple[PyTree, PyTree, tuple[Float[Array, " steps"], PyTree, Bool[Array, " steps"]]]:
-    """Take an optimiser step on each batch, with a gradient of norm at most `clip`; except where the loss is not finite
-    or the norm was above `largest`. `loss(params, batch)` returns the loss and anything to report.
+    """Take an optimiser step on each batch, with the gradient clipped to norm `clip`. A step is skipped if the loss is
+    not finite or the unclipped norm is above `largest`. `loss(params, batch)` returns the loss and anything to report.
 
     Returns the parameters, the optimiser's state, and for each step the loss, the report and whether it was taken.
     optax.apply_if_finite is not used, because it accepts a NaN after several in a row.

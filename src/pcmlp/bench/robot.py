@@ -1,8 +1,8 @@
 """A robot on a simulator: where the time of an iteration goes, and the paper's round of TRPO.
 
 An iteration is that of the default settings, whose planner is SAC. It is measured twice, first to compile. A
-GPU measures all of it. A CPU measures two of its rounds and a quarter of its evaluation, and multiplies by what is left
-out; real steps are all taken.
+GPU measures all of it. A CPU measures two of its rounds and a quarter of its evaluation episodes, and scales both times to the
+whole. All real steps are taken.
 """
 
 import importlib.util
@@ -71,8 +71,8 @@ def time_parts(run: Run, log: EpisodeLog) -> dict[str, Any]:
     """Time the second iteration of a run.
 
     `policy_s` is the time of the policies' actions; `around_s` is the time of real steps without physics and policies:
-    transfers, Python, rewards and ends. `dispatch_s` is the part of `stage_s` until the stage is under way: only after
-    it can an evaluation run beside the stage. `evaluation_s` is one evaluation, which few iterations have; `log_s` is
+    transfers, Python, rewards and ends. `dispatch_s` is the time until the call that starts the stage returns: only
+    then can an evaluation run beside the stage. `evaluation_s` is one evaluation, which few iterations have; `log_s` is
     the log of the real steps, and `save_s` a checkpoint.
     """
     algorithm, keys, world = run.algorithm, run.keys, run.world

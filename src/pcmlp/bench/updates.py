@@ -1,7 +1,7 @@
 """Updates of the planners per second, for several seeds at once, alone and in processes side by side.
 
 Each process measures one planner with more and more seeds. All processes begin each measurement together, after all of
-them have compiled it. On a CPU a plan has fewer updates (and, for SAC, as much fewer imagined episodes), so that the
+them have compiled it. On a CPU a plan has fewer updates (and, for SAC, proportionally fewer imagined episodes), so that the
 measurement takes seconds; the rate of updates hardly depends on their number.
 """
 
@@ -57,7 +57,7 @@ class Rate(NamedTuple):
 
 def measure_rates(case: Case, jobs: int) -> dict[str, dict[str, float] | None]:
     """Return by number of seeds the updates per second of `jobs` processes together, and the memory of the largest;
-    None where a process died, for lack of memory perhaps."""
+    None where a process died, perhaps for lack of memory."""
     context = multiprocessing.get_context("spawn")
     together = context.Barrier(jobs)
     pipes, processes = [], []

@@ -262,7 +262,7 @@ class Bench:
     seeds: Annotated[tuple[str, ...], unset("INT [INT ...]", "2 4 on a CPU, 4 16 64 elsewhere")] = ()
     """Numbers of seeds to time a round with, in addition to one seed."""
     jobs: Int = "1"
-    """Also measure updates in so many processes side by side."""
+    """Also measure updates in this many processes at once."""
 
     def run(self, command: str) -> int:
         """Measure, show, and write the numbers if asked."""

@@ -1,6 +1,6 @@
-"""What `nvidia-smi` says about the GPUs of this machine.
+"""The GPUs of this machine, read from `nvidia-smi`.
 
-Nothing here uses CUDA: a process that does so takes memory of the GPU, and all of it if its mode is exclusive.
+Nothing here uses CUDA: a process that does so takes GPU memory, and blocks all others in exclusive mode.
 """
 
 import importlib.util

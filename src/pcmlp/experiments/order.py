@@ -1,4 +1,4 @@
-"""The order of jobs: the longest first, and only one of those with the same programs until it has compiled them.
+"""The order of jobs: the longest first; of jobs with the same programs, only one runs until it has compiled them.
 
 The others then find the programs in the cache on disk. Compiling is work for the CPU, and several that compile the same
 at once take several times as long.

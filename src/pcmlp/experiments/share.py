@@ -1,7 +1,7 @@
 """How many runs share a device: from its memory, the cores of the machine, and whether MPS is there.
 
-Four runs on an H200 with 16 cores took as long side by side as one of them alone; without MPS they take turns, which
-gains nothing. On a CPU a run keeps about two cores busy.
+With MPS, eight runs on an H200 with 16 cores did about four times the work of one (benchmarks/README.md); without MPS
+they take turns, which gains nothing. On a CPU a run keeps about two cores busy.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ def on_cpu(asked: int | None, cores: int, memory: float) -> Share:
 
 
 def count_fitting(asked: int | None, memory: float, need: float, free: str) -> int:
-    """Return how many runs fit into memory (in GB); raise if the user asked for more than one and for more."""
+    """Return how many runs fit into memory (in GB); raise if the user asked for several and they do not fit."""
     fits = int(min(memory / need, 1000.0))
     if asked is not None and asked > max(1, fits):
         what = f"a run may take {need:.0f} GB, and {free} are free: {fits} fit"

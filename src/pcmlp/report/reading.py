@@ -134,7 +134,7 @@ class Run:
 
     @property
     def wall_s(self) -> float | None:
-        """The seconds that the run has taken; None if other runs used its device, which they then measure too."""
+        """The seconds that the run has taken; None if other runs used its device, because the time then depends on them too."""
         if self.summary.get("shared_device"):
             return None
         clock = self.curve("wall_s")
@@ -281,7 +281,7 @@ def _check_version(theirs: object) -> None:
 
 def _by_seed(rows: Sequence[Text]) -> tuple[tuple[int, ...], dict[str, np.ndarray], np.ndarray]:
     """Return the seeds, each column as [iterations, seeds] without an iteration that was cut off, and which iterations
-    were evaluated: a return that is not a number is one, an empty cell is none."""
+    were evaluated: one whose return is NaN was evaluated, one with an empty cell was not."""
     if not rows:
         raise ValueError("metrics.csv has no row yet")
     columns = {name: np.array(values) for name, values in by_column(rows).items()}

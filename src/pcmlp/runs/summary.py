@@ -211,7 +211,7 @@ def closing_lines(summary: dict[str, Any]) -> list[str]:
     lines = []
     for seed in summary["seeds"][:1]:  # all seeds are evaluated together
         if (at := seed.get("evaluated_env_steps")) is not None and at != seed["env_steps"]:
-            lines.append(f"the last evaluation was at {at:,} env steps; pcmlp eval measures the policies of now")
+            lines.append(f"the last evaluation was at {at:,} env steps; pcmlp eval evaluates the saved policies")
     for seed in summary["seeds"]:
         if len(changes := seed.get("success_changes", ())) > 1:
             words = ["solved at", *itertools.islice(itertools.cycle(("lost by", "solved again at")), len(changes) - 1)]
