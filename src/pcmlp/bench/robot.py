@@ -1,8 +1,8 @@
 """A robot on a simulator: where the time of an iteration goes, and the paper's round of TRPO.
 
-An iteration is that of the default settings, whose planner is SAC. It is measured twice, first to compile. A
-GPU measures all of it. A CPU measures two of its rounds and a quarter of its evaluation episodes, and scales both times to the
-whole. All real steps are taken.
+An iteration is that of the default settings, whose planner is SAC. It is measured twice, first to compile. A GPU
+measures all of it. A CPU measures two of its rounds and a quarter of its evaluation episodes, and scales both times to
+the whole. All real steps are taken.
 """
 
 import importlib.util

@@ -1,8 +1,8 @@
 """Updates of the planners per second, for several seeds at once, alone and in processes side by side.
 
 Each process measures one planner with more and more seeds. All processes begin each measurement together, after all of
-them have compiled it. On a CPU a plan has fewer updates (and, for SAC, proportionally fewer imagined episodes), so that the
-measurement takes seconds; the rate of updates hardly depends on their number.
+them have compiled it. On a CPU a plan has fewer updates (and, for SAC, proportionally fewer imagined episodes), so that
+the measurement takes seconds; the rate of updates hardly depends on their number.
 """
 
 import contextlib

@@ -134,7 +134,7 @@ class Run:
 
     @property
     def wall_s(self) -> float | None:
-        """The seconds that the run has taken; None if other runs used its device, because the time then depends on them too."""
+        """The seconds that the run has taken; None if other runs used its device, on which they then depend too."""
         if self.summary.get("shared_device"):
             return None
         clock = self.curve("wall_s")
