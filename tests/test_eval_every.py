@@ -144,7 +144,7 @@ def test_a_stopped_run_says_which_evaluation_its_results_are_of(whole, tmp_path)
     assert [(seed["env_steps"], seed["evaluated_env_steps"]) for seed in summary["seeds"]] == [(18, 15)] * 2
     fifth = [float(row["eval_return_mean"]) for row in read_rows(out) if row["iteration"] == "5"]
     assert [seed["final_return"] for seed in summary["seeds"]] == fifth
-    said = "the last evaluation was at 15 env steps; pcmlp eval measures the policies of now"
+    said = "the last evaluation was at 15 env steps; pcmlp eval evaluates the saved policies"
     assert said in closing_lines(summary)
     stopped = load(out)
     np.testing.assert_array_equal(stopped.final("eval_return_mean"), fifth)

@@ -73,8 +73,9 @@ class Paper:
 
     def run(self, command: str) -> int:
         """Run what is not finished, then make the tables and the page."""
-        if self.engine == "ray":  # a GPU is for the processes of the cluster
+        if self.engine == "ray" or self.plan:  # a GPU is for other processes
             os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+        if self.engine == "ray":
             finish_iterations()
         prepare_jax("paper", tiny=self.scale == "smoke")
         from pcmlp.experiments.paper import paper, print_plan

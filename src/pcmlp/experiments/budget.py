@@ -22,6 +22,7 @@ from pcmlp.runs.callbacks import show_time
 from pcmlp.runs.checkpoint import ENDED
 from pcmlp.runs.config import RunConfig
 from pcmlp.runs.config_file import load_config
+from pcmlp.runs.expect import evaluated_steps
 from pcmlp.runs.summary import device, read_summary
 
 _GPU_SEEDS = 0.2  # 16^0.2 = 1.74
@@ -90,9 +91,8 @@ def find_device() -> str:
 def count_work(config: RunConfig) -> float:
     """Return the imagined steps of one seed, or its real steps if there are none; with evaluation."""
     algorithm, horizon = config.algorithm, config.task.horizon
-    evaluated = config.eval_episodes * (config.num_iterations + 1) * (1 + algorithm.evaluates_exploring) * horizon
     per_action, per_iteration = algorithm.imagined_steps(horizon)
-    actions = config.steps + evaluated
+    actions = config.steps + evaluated_steps(config)
     return float(actions * per_action + config.num_iterations * per_iteration) or float(actions)
 
 

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,7 +51,7 @@ def serve(job: dict[str, Any], runs: Path, results: Path, pipe: Connection, on_g
 
 
 def attempt_job(fields: dict[str, Any], runs: Path, results: Path, pipe: Connection, on_gpu: bool) -> Outcome:
-    """Run the job and return its outcome. An unexpected error ends the process, and the log has its traceback."""
+    """Run the job and return its outcome; the log has the traceback of an unexpected error."""
     from pcmlp.experiments.job import Job, run_job
     from pcmlp.runs.cache import check_device, prepare
     from pcmlp.runs.folder import InUse, once_free
@@ -71,10 +72,12 @@ def attempt_job(fields: dict[str, Any], runs: Path, results: Path, pipe: Connect
         return attempt("", lambda: once_free(runs / job.where, do, _LOCK_S, lambda: ()))
     except InUse as error:
         return Outcome("", "refused", str(error))
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):  # JAX's name for this error
-            raise
-        return Outcome("", "failed", f"{job.where}: not enough memory ({first_line(error)}); give a smaller --jobs")
+    except Exception as error:
+        if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):  # JAX's name for this error
+            return Outcome("", "failed", f"{job.where}: not enough memory ({first_line(error)}); give a smaller --jobs")
+        traceback.print_exc()
+        what = f"{type(error).__name__}: {first_line(error)}; {log_of(runs / job.where)} has the details"
+        return Outcome("", "failed", f"{job.where}: unexpected error, {what}")
 
 
 def redirect_output(log: Path) -> None:

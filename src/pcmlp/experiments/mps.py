@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 from pcmlp.errors import RunStopped
+from pcmlp.signals import SIGNALS
 
 CONTROL = "nvidia-cuda-mps-control"
 PIPES, LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
@@ -67,8 +68,10 @@ class Daemon(contextlib.AbstractContextManager):
         self._folder = ""
 
     def environment(self) -> dict[str, str]:
-        """Return the variables for a process that uses the daemon; start the daemon again if it has died."""
-        if self._host is None or self._host.poll() is not None or not Path(self._folder).is_dir():
+        """Return the variables for a process that uses the daemon; start another daemon if it has died. A daemon that
+        has outlived its host still serves the processes that use it."""
+        is_hosted = self._host is not None and self._host.poll() is None and Path(self._folder).is_dir()
+        if not (is_hosted or (self._folder and answers(f"{self._folder}/pipes"))):
             self._start()
         return {PIPES: f"{self._folder}/pipes", LOGS: f"{self._folder}/logs"}
 
@@ -126,6 +129,8 @@ def host() -> None:
     # The daemon sees all GPUs: a process chooses among those that the daemon sees.
     hidden = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     env = {**hidden, PIPES: pipes, LOGS: logs}
+    for number in SIGNALS:  # if they are sent to all processes, the command answers them, and ends this host
+        signal.signal(number, lambda *_: None)
     try:
         with open(f"{logs}/host.log", "w") as said:
             daemon = subprocess.Popen([CONTROL, "-f"], env=env, stdin=subprocess.DEVNULL, stdout=said, stderr=said)

@@ -91,7 +91,7 @@ def share_gpu(gpu: Gpu, count: int) -> Iterator[Callable[[], dict[str, str]]]:
         return
     with mps.Daemon() as daemon:
         daemon.environment()
-        part = float(memory[share.FRACTION])
+        [part] = map(float, memory.values())
         print(f"MPS: {gpu.name}, each of {count} runs with {part:.0%} of its memory", flush=True)
         yield lambda: {**memory, **daemon.environment()}
 

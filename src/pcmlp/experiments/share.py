@@ -17,6 +17,7 @@ from pcmlp.experiments.gpu import EXCLUSIVE, PROHIBITED, Gpu
 Variables = Mapping[str, str | None]  # of the environment of a process; None: not set
 
 FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+_NEW_FRACTION = "XLA_CLIENT_MEM_FRACTION"  # the same in newer versions of JAX, which refuse to have both
 _USABLE = 0.85  # share of the free memory that runs get; CUDA itself and MPS need the rest
 _GPU_GB, _CPU_GB = 10.0, 2.0  # memory of a run
 _GPU_CORES, _CPU_CORES = 4, 2  # cores that a run keeps busy: physics and compiling, or everything
@@ -64,9 +65,14 @@ def count_fitting(asked: int | None, memory: float, need: float, free: str) -> i
 def memory_share(jobs: int, gpus: Sequence[Gpu]) -> dict[str, str]:
     """Return the variable that gives each of the runs its share of a GPU's memory: what is free on the fullest of the
     GPUs, or the fraction that the user has set, divided by their number."""
-    given = os.environ.get(FRACTION)
+    name = _NEW_FRACTION if _NEW_FRACTION in os.environ else FRACTION
+    given = os.environ.get(name)
+    try:
+        fraction = float(given) if given else None
+    except ValueError as error:
+        raise ConfigError(f"{name}={given}: not a number; give a fraction such as 0.8, or leave it out") from error
     free = min((gpu.free / gpu.total for gpu in gpus if math.isfinite(gpu.total)), default=1.0)
-    return {FRACTION: f"{(float(given) if given else _USABLE * free) / jobs:.4f}"}
+    return {name: f"{(_USABLE * free if fraction is None else fraction) / jobs:.4f}"}
 
 
 def count_cores() -> int:

@@ -269,7 +269,8 @@ def advantages(
     def join(after, before):
         decay_after, sum_after = after
         decay_before, sum_before = before
-        return decay_before * decay_after, sum_before + decay_before * sum_after
+        carried = jnp.where(decay_before == 0, 0.0, decay_before * sum_after)  # an infinite one does not cross an end
+        return decay_before * decay_after, sum_before + carried
 
     return jax.lax.associative_scan(join, (decay, error), reverse=True)[1]
 

@@ -113,7 +113,7 @@ def describe_threshold(threshold: float, stands: Standing | None) -> str:
 def needs_evaluation(mdp: MDP) -> bool:
     """Return whether a certificate takes the value of the deployed policy from an evaluation; in a finite MDP the value
     is computed."""
-    return not isinstance(mdp.states, Finite)
+    return not (isinstance(mdp.states, Finite) and isinstance(mdp.transition, FiniteTransition))
 
 
 def has_certificate(config: RunConfig, mdp: MDP, *, evaluated: bool) -> bool:

@@ -71,7 +71,7 @@ class Evaluator:
 
 def is_due(config: RunConfig, n: int) -> bool:
     """Return whether iteration n is evaluated: the first and the last one, and those that complete another `eval_every`
-    env steps. Nothing else decides it, so a resumed run evaluates the same iterations."""
+    env steps. Nothing else decides it, so a killed run evaluates the same iterations."""
     return n in (0, config.num_iterations) or _count_due(config, n) > _count_due(config, n - 1)
 
 

@@ -180,8 +180,8 @@ class Run:
         measured = {name: np.asarray(values) for name, values in iteration.metrics.items()}
         self.record(n, measured)
         self.done = n
-        if time.perf_counter() >= self._due:
-            self.save(log)
+        if time.perf_counter() >= self._due or (self.config.eval_every and self.evaluates(n)):
+            self.save(log)  # if few iterations are evaluated, each of them is saved: the best one is kept
         try:
             self.tell()
             self.check_progress(measured)
