@@ -15,6 +15,7 @@ import fake_gpu
 import pytest
 from rich.console import Console
 from same_run import assert_same_run
+from waiting import wait_until
 
 from pcmlp.cli import main
 from pcmlp.errors import ConfigError, RunStopped
@@ -37,13 +38,6 @@ SMALL = ("task.horizon=2", "task.actions=2", "eval_episodes=2")
 
 def lock(label, seed=0, steps=8, settings=SMALL):
     return Job("test", "combination-lock", label, "pcmlp-linear", steps, settings, (seed,))
-
-
-def wait_until(happened, seconds=200.0):
-    end = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 class TestBadInput:
@@ -285,7 +279,7 @@ class Sweep:
             assert self.command.poll() is None, self.command.stdout.read()
             return checkpoint.iterations(self.run(job) / "checkpoint")[-1:] > [2]
 
-        wait_until(has_saved)
+        wait_until(has_saved, 200.0)
         return json.loads((self.run(job) / "lock").read_text())["process"]
 
     def check(self):
@@ -362,7 +356,7 @@ def test_a_job_that_always_dies(sweep):
     with sweep.start() as command:
         first = sweep.process_of(sweep.jobs[0])
         os.kill(first, signal.SIGKILL)
-        wait_until(lambda: sweep.process_of(sweep.jobs[0]) != first)
+        wait_until(lambda: sweep.process_of(sweep.jobs[0]) != first, 200.0)
         os.kill(sweep.process_of(sweep.jobs[0]), signal.SIGKILL)
         said, _ = command.communicate(timeout=300)
     assert command.returncode == 1

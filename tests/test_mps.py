@@ -7,11 +7,11 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import fake_gpu
 import pytest
+from waiting import wait_until
 
 from pcmlp.errors import ConfigError, RunStopped
 from pcmlp.experiments import mps, pool, share
@@ -24,13 +24,6 @@ H200 = Gpu("0", "GPU-aa11", "NVIDIA H200", 150.0, 150.0, "Default")
 def calls(tmp_path, monkeypatch):
     monkeypatch.setattr(mps, "_DEFAULT_PIPES", str(tmp_path / "default"))  # whatever this machine has there
     return fake_gpu.install(tmp_path / "bin", monkeypatch)
-
-
-def wait_until(happened, seconds=20.0):
-    end = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 class TestGPU:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from same_run import assert_same_run, equal_but_for_times
+from waiting import wait_until
 
 from pcmlp.cli import main
 from pcmlp.errors import ConfigError, RunStopped
@@ -400,10 +401,3 @@ def test_ctrl_c_is_passed_on(tmp_path):
     assert {read_summary(run)["status"] for run in runs.iterdir()} == {"stopped"}
     assert [read_summary(run)["iterations"] for run in runs.iterdir()] == saved
     assert not any((tmp_path / "results").iterdir())
-
-
-def wait_until(happened, seconds):
-    end = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < end
-        time.sleep(0.05)

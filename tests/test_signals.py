@@ -21,6 +21,7 @@ import time
 
 import pytest
 from same_run import assert_same_run
+from waiting import wait_until
 
 from pcmlp import signals
 from pcmlp.agent import DeepPCMLP
@@ -120,7 +121,7 @@ def test_a_stuck_process_answers_and_ends(tmp_path):
     assert terminal.process.returncode == 130
     assert "SIGTERM: stopping" in terminal.said
     assert (tmp_path / "rescued").exists()
-    wait_until(lambda: not is_alive(child))
+    wait_until(lambda: not is_alive(child), 5.0)
 
 
 def is_alive(pid):
@@ -130,13 +131,6 @@ def is_alive(pid):
         return False
     with open(f"/proc/{pid}/stat") as stat:
         return stat.read().split()[2] != "Z"
-
-
-def wait_until(happened, seconds=5.0):
-    end = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def send(*numbers):
@@ -165,7 +159,7 @@ def test_a_signal_interrupts_only_once_and_everything_is_restored():
         signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGTERM) is before
     assert signal.set_wakeup_fd(-1) == -1
-    wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("signals")])
+    wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("signals")], 5.0)
 
 
 def test_other_signals_are_not_counted():

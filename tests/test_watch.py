@@ -10,6 +10,7 @@ import urllib.request
 from contextlib import contextmanager
 
 import pytest
+from waiting import wait_until
 from written_runs import Page, read_policy, write_experiment, write_run
 
 from pcmlp.cli import main
@@ -61,13 +62,6 @@ def connect(server, sent=b""):
     connection.settimeout(20)
     connection.sendall(sent)
     return connection
-
-
-def wait_until(condition):
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_every_answer_has_the_headers_that_restrict_it(tmp_path, monkeypatch):

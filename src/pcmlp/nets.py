@@ -245,7 +245,8 @@ def guarded_sgd(
         flat, _ = ravel_pytree(gradient)  # one sum for all layers: separate ones take long to compile
         square = flat @ flat
         sound = jnp.isfinite(value) & (square <= min(largest, _LARGEST_NORM) ** 2)
-        gradient = jax.tree.map(lambda g: jnp.minimum(1.0, clip * jax.lax.rsqrt(square)) * g, gradient)
+        shrink = jnp.minimum(1.0, clip * jax.lax.rsqrt(square))
+        gradient = jax.tree.map(lambda g: shrink * g, gradient)
         carry = jax.lax.cond(sound, lambda: descend(optimiser, gradient, state, params), lambda: (params, state))
         return carry, (value, report, sound)
 
