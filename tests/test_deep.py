@@ -16,13 +16,14 @@ import pytest
 from jaxtyping import Array, Float, Int
 
 from pcmlp.algorithms import deep
-from pcmlp.algorithms.deep import Deep, imagination, imagined_starts, keep_better
+from pcmlp.algorithms.deep import Deep, imagination, imagined_starts
 from pcmlp.bonus import CappedBonus
 from pcmlp.errors import ConfigError
 from pcmlp.features import RandomNetwork
 from pcmlp.imagine import bounds_around, expand_range, nothing_seen
 from pcmlp.models import Neural
 from pcmlp.replay import Replay, Transitions
+from pcmlp.rollout import keep_better
 from pcmlp.spaces import Box, Finite, Range
 from pcmlp.trees import as_inputs
 from pcmlp.types import MDP, FeatureMap, FittedModel, Planner, Policy, Problem, never
@@ -272,6 +273,16 @@ def test_deploying_starts_from_this_iterations_exploring(run):
         np.testing.assert_array_equal(learner.policy.plans, np.full(SEEDS, n * ROUNDS))
         np.testing.assert_array_equal(learner.deploying.plans, learner.policy.plans + 1)
         assert same(learner.deployed(), learner.deploying)
+
+
+def test_the_exploring_policy_can_be_deployed():
+    """As in the paper: one policy, planned for reward and bonus, explores and is deployed."""
+    algo = spied(exploits=False)
+    assert not algo.evaluates_exploring
+    assert same(algo.start(KEYS, LINE, 2).deployed(), algo.start(KEYS, LINE, 2).policy)
+    for n, ((learner, *_), _) in enumerate(learn(algo, iterations=2), 1):
+        np.testing.assert_array_equal(learner.policy.plans, np.full(SEEDS, n * ROUNDS))
+        assert same(learner.deployed(), learner.policy)
 
 
 @pytest.mark.slow

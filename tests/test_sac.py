@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from visited import visited
 
 from pcmlp.nets import Normaliser
 from pcmlp.planners.sac import SAC, Batch, SoftActorCritic, squash, values
@@ -40,7 +41,8 @@ PLANNER = SAC(
     sizes=(32, 32),
     slowness=0.05,
 )
-plan = eqx.filter_jit(lambda key, mdp, policy: PLANNER.plan(key, mdp, policy))
+REPLAY = visited(jax.vmap(initial)(jr.split(jr.key(5), 200)), STATES, ACTIONS)
+plan = eqx.filter_jit(lambda key, mdp, policy: PLANNER.plan(key, mdp, PLANNER.renormalise(mdp, policy, REPLAY)))
 
 
 @pytest.fixture(scope="module")

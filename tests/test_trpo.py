@@ -9,6 +9,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
+from visited import visited
 
 from pcmlp.nets import GaussianHead
 from pcmlp.planners.trpo import TRPO, advantages, conjugate_gradient
@@ -230,3 +231,27 @@ def test_the_objective_has_the_entropy_in_it():
         new, _, gain = planner.natural_step(actor, x, u, jnp.zeros(64))
         np.testing.assert_allclose(gain, entropy * (new.log_std - actor.log_std)[0], atol=1e-6)
     assert gain > 0
+
+
+def test_states_without_bounds_are_normalised_by_the_replay():
+    """A coordinate with bounds keeps their units, an unbounded one gets those of the replay; a trained policy and its
+    values stay the same functions."""
+    states = Box(jnp.array([-2.0, -jnp.inf]), jnp.array([4.0, jnp.inf]))
+    mdp = dataclasses.replace(MDP_, states=states)
+    rows = jnp.stack([jnp.linspace(-1.0, 1.0, 50), jnp.linspace(300.0, 340.0, 50)], axis=1)
+    policy = PLANNER.init(jr.key(0), mdp)
+    seen = PLANNER.renormalise(mdp, policy, visited(rows, states, ACTIONS))
+    np.testing.assert_allclose(seen.units.mean, [1.0, 320.0], rtol=1e-5)
+    np.testing.assert_allclose(seen.units.std, [3.0, np.std(np.linspace(300.0, 340.0, 50))], rtol=1e-4)
+
+    count = eqx.tree_at(lambda p: p.critic_state[0].count, seen, jnp.array(1))  # as if it had been trained
+    later = PLANNER.renormalise(mdp, count, visited(rows * 1.5, states, ACTIONS))
+    assert not np.allclose(later.units.mean, seen.units.mean)
+    for state in (jnp.array([0.3, 310.0]), jnp.array([-1.0, 500.0])):
+        np.testing.assert_allclose(later.value(state), seen.value(state), rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(later(jr.key(1), (), state)[1], seen(jr.key(1), (), state)[1], atol=1e-4)
+
+
+def test_bounded_states_keep_their_units():
+    policy = PLANNER.init(jr.key(0), MDP_)
+    assert PLANNER.renormalise(MDP_, policy, visited(jnp.full((5, 1), 9.0), STATES, ACTIONS)) is policy

@@ -1,10 +1,8 @@
 """The records and interfaces that everything else is made of (paper: section 3).
 
-The world and the imagination are the same type, `MDP`: the imagined one has the learned model as its transition and
-reward + bonus as its reward, so a planner does not know which of the two it was given.
-
-A `FeatureMap`, `Model`, `Bonus`, `Planner`, `Task` or `Algorithm` is a record of settings (`settings.Part`). What it
-learns is a separate pytree that is passed in and returned: a fitted model, a fitted bonus, a policy, a learner.
+The world and the imagination are the same type, `MDP`, so a planner does not know which of the two it was given. A
+`FeatureMap`, `Model`, `Bonus`, `Planner`, `Task` or `Algorithm` is a record of settings (`settings.Part`). What it
+learns is a separate pytree, which is passed in and returned: a fitted model, a fitted bonus, a policy, a learner.
 """
 
 import abc
@@ -157,6 +155,10 @@ class Planner(Part):
     def plan(self, key: Key[Array, ""], mdp: MDP, policy: Policy) -> tuple[Policy, Metrics]:
         """Return a better policy for the MDP, starting from `policy`."""
 
+    def renormalise(self, mdp: MDP, policy: Policy, replay: Replay) -> Policy:
+        """Return the same policy with its networks in the units of the replay's states; by default there are none."""
+        return policy
+
     def promise(self, key: Key[Array, ""], mdp: MDP, policy: Policy) -> Float[Array, ""] | None:
         """Return max_pi J(pi; r, P), or an estimate of J(policy; r, P) if `plan` does not find the maximum; or None."""
         return None
@@ -262,8 +264,7 @@ class Algorithm(Part):
 
     @abc.abstractmethod
     def iterate(self, keys: Key[Array, " seeds"], world: World, learner: Learner, n: int) -> Iteration:
-        """Run iteration n, from 1 on. All its randomness comes from `keys` and `n`, so that a run can be resumed.
-        It may use up `learner`: only the new one is valid afterwards."""
+        """Run iteration n, from 1 on, with random numbers from `keys` and `n` only. It may use up `learner`."""
 
     def steps_per_iteration(self, horizon: int) -> float:
         """Return the env steps of one iteration, the expected number where it varies."""

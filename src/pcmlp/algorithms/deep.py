@@ -4,8 +4,9 @@ Neural dynamics replace the class with a theorem, a replay buffer replaces fresh
 TRPO or MPPI replaces the planning oracle. In each iteration, model and planner are updated in turn, `rounds` times
 (paper: after Luo et al. 2018).
 
-paper: one policy, which explores and is evaluated / here: a second policy is deployed. It starts from the exploring
-policy and is planned in the same model for the reward alone, in one more round that takes no samples.
+paper: one policy, which explores and is evaluated / here: a second policy is deployed, unless `exploits` is off. It
+starts from the exploring policy and is planned in the same model for the reward alone, in one more round that takes no
+samples.
 """
 
 import dataclasses
@@ -51,7 +52,7 @@ from pcmlp.models.outcome import WithOutcome
 from pcmlp.planners import TRPO
 from pcmlp.programs import brief_program, program
 from pcmlp.replay import Replay, Transitions, drop_nonfinite
-from pcmlp.rollout import mean_return
+from pcmlp.rollout import JUDGED, keep_better
 from pcmlp.settings import SettingError, setting
 from pcmlp.spaces import Range
 from pcmlp.trees import as_inputs, map_leading, scan, select, update_if
@@ -73,8 +74,6 @@ from pcmlp.types import (
     World,
 )
 
-_JUDGED = 16  # number of imagined episodes by which `keep_better` compares policies
-
 
 class Deep(Algorithm):
     """The inputs of Algorithm 2 (paper: the tables of appendix D)."""
@@ -89,6 +88,7 @@ class Deep(Algorithm):
     covariance: bool = setting(True, "off: Sigma stays lambda I, a control for the policy cover", traced=True)
     samples_per_policy: int = setting(200, "K: real steps of one iteration, in whole episodes", least=1, tiny=20)
     rounds: int = setting(2, "rounds of model and planner updates in one iteration", least=1, tiny=1)
+    exploits: bool = setting(True, "deploy a second policy, planned without the bonus; off: deploy the exploring one")
     fresh: bool = setting(True, "every iteration plans from a new policy, not from the last one")
     replay_size: int = setting(30_000, "rows of the replay buffer D", least=1, most=2**31 - 1, tiny=50)
     num_starts: int = setting(1024, "states that imagined episodes begin at", least=1, most=1_000_000, tiny=16)
@@ -113,7 +113,7 @@ class Deep(Algorithm):
     @property
     def evaluates_exploring(self) -> bool:
         """Whether the exploring and the deployed policy differ: not for a search without a bonus or random model."""
-        return self.bonus.pays or self.model.randomised or not self.planner.searches
+        return self.exploits and (self.bonus.pays or self.model.randomised or not self.planner.searches)
 
     def bind(self, problem: Problem) -> "Deep":
         """Return the algorithm for a problem with vectors. A reward for moving is kept (paper: section 7.3)."""
@@ -138,7 +138,9 @@ class Deep(Algorithm):
     def imagined_steps(self, horizon: int) -> tuple[int, int]:
         """Return the imagined steps of one real action and of one iteration."""
         action, plan = self.planner.imagined_steps(horizon)
-        return action, (self.rounds + 1) * plan + (2 * _JUDGED * horizon if self.keeps_better and plan else 0)
+        return action, (self.rounds + self.exploits) * plan + (
+            2 * JUDGED * horizon if self.keeps_better and plan else 0
+        )
 
     def start(self, keys: Key[Array, " seeds"], mdp: MDP, num_iterations: int) -> "DeepLearner":
         """Run lines 1 to 3 for all seeds."""
@@ -200,7 +202,7 @@ def start(key: Key[Array, ""], algo: Deep, mdp: MDP) -> DeepLearner:
     imagined = imagination(algo, mdp, bonus, seen, starts, model, jnp.array(True))
     policy = algo.planner.init(policy_key, imagined)  # line 1
     exploiting = imagination(algo, mdp, bonus, seen, starts, model, jnp.array(False))
-    deploying = algo.planner.init(policy_key, exploiting).without_bonus()
+    deploying = algo.planner.init(policy_key, exploiting).without_bonus() if algo.exploits else policy
     return DeepLearner(policy, jnp.zeros((), int), deploying, covariance, model, bonus, replay, seen)
 
 
@@ -222,24 +224,26 @@ def improve(
     # policy that has converged for the last bonus explores little; a new one finds what it misses in the same model.
     first = imagined(learner.model, jnp.array(True))
     policy = algo.planner.init(policy_key, first) if algo.fresh else learner.policy
+    policy = algo.planner.renormalise(mdp, policy, replay)
 
     def one_round(carry: tuple, inputs: tuple) -> tuple[tuple, Metrics]:
         model, exploring, policy = carry
-        explores, (fit_key, plan_key) = inputs  # the last round plans the policy to deploy
+        explores, (fit_key, plan_key) = inputs  # a last round plans the policy to deploy
         train = partial(algo.model_for(mdp).train, fit_key, mdp, replay=replay)
         model, fitted = update_if(explores, train, model)  # line 9: C steps of SGD
         optimistic = imagined(model, explores)  # line 10: the reward is r + b_n
         policy, planned = algo.planner.plan(plan_key, optimistic, policy)  # line 11
         return (model, select(explores, policy, exploring), policy), {**fitted, **planned}
 
-    rounds = jnp.arange(algo.rounds + 1) < algo.rounds, jax.vmap(jr.split)(jr.split(round_key, algo.rounds + 1))
+    count = algo.rounds + algo.exploits
+    rounds = jnp.arange(count) < algo.rounds, jax.vmap(jr.split)(jr.split(round_key, count))
     (model, exploring, deploying), metrics = scan(one_round, (learner.model, policy, policy), rounds)
-    deploying = deploying.without_bonus()
+    deploying = deploying.without_bonus() if algo.exploits else deploying
     if algo.keeps_better and not deploying.searches:  # too slow for a policy that searches
         deploying = keep_better(judge_key, mdp, imagined(model, jnp.array(False)), deploying, learner.deploying)
     paid = mean_bonus(algo, mdp, learner.bonus, phi, samples)
     learner = DeepLearner(exploring, env_steps, deploying, covariance, model, bonus, replay, seen)
-    last = {name: values[-2] for name, values in metrics.items()}  # from the last exploring round
+    last = {name: values[algo.rounds - 1] for name, values in metrics.items()}  # from the last exploring round
     return learner, {"bonus_mean": paid, **covariance.metrics(algo.ridge), **rejected, **last}
 
 
@@ -283,14 +287,6 @@ def imagined_starts(key: Key[Array, ""], algo: Deep, mdp: MDP, replay: Replay) -
 def own_starts(key: Key[Array, ""], algo: Deep, mdp: MDP) -> Float[Array, "n s"]:
     """Draw initial states of the world."""
     return jax.vmap(mdp.initial)(jr.split(key, algo.num_starts))
-
-
-def keep_better(key: Key[Array, ""], mdp: MDP, imagined: MDP, new: Policy, old: Policy) -> Policy:
-    """Return the policy with the higher imagined return from the world's own starts, in the current model."""
-    judged = dataclasses.replace(imagined, initial=mdp.initial)
-    both = jax.tree.map(lambda x, y: jnp.stack([x, y]) if eqx.is_array(x) else x, new, old)
-    after, before = map_leading(lambda policy: mean_return(key, judged, policy.deterministic(), _JUDGED), both)
-    return select((after >= before) | ~jnp.isfinite(before), new, old)
 
 
 def mean_bonus(algo: Deep, mdp: MDP, last: FittedBonus, phi: Features, samples: Transitions) -> Float[Array, ""]:

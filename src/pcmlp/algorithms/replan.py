@@ -96,16 +96,19 @@ def replan_one(
         for starts in (imagined_starts(starts_key, algo, mdp, learner.replay), own_starts(own_key, algo, mdp))
     )
 
+    def new_policy(key):
+        return algo.planner.renormalise(mdp, algo.planner.init(key, imagined), learner.replay)
+
     def one_round(carry, inputs):
         policy, best, most = carry
         begins, (init_key, plan_key) = inputs
-        policy = select(begins, algo.planner.init(init_key, imagined), policy)
+        policy = select(begins, new_policy(init_key), policy)
         policy, metrics = algo.planner.plan(plan_key, imagined, policy)
         value = imagined_value(judge_key, judged, policy, metrics)
         # Of equal values keep the last, which has learned for longest; never keep a policy whose value is NaN.
         return (policy, select(value >= most, policy, best), jnp.fmax(most, value)), value
 
-    first = algo.planner.init(first_key, imagined)
+    first = new_policy(first_key)
     count = attempts * rounds
     inputs = jnp.arange(count) % rounds == 0, jax.vmap(jr.split)(jr.split(loop_key, count))
     (_, best, _), values = scan(one_round, (first, first, jnp.array(-jnp.inf)), inputs)

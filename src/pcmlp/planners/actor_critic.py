@@ -54,3 +54,9 @@ class ActorCritic(Policy):
         old = jax.tree.map(lambda x, y: jnp.where(trained, x, y), self.units, units)
         nets = renormalise_inputs(self.actor.net, old, units), renormalise_inputs(self.critic, old, units), units
         return eqx.tree_at(lambda p: (p.actor.net, p.critic, p.units), self, nets)
+
+
+def units_of(states: Box, otherwise: Normaliser) -> Normaliser:
+    """Return the units of a box's bounds, with those of `otherwise` for coordinates without bounds."""
+    known = jnp.isfinite(states.half) & (states.half > 0)
+    return Normaliser(jnp.where(known, states.middle, otherwise.mean), jnp.where(known, states.half, otherwise.std))

@@ -20,7 +20,7 @@ import optax
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from pcmlp.nets import MLP, Normaliser, descend, renormalise_inputs, tail_mean
-from pcmlp.replay import Transitions, pick_any
+from pcmlp.replay import Replay, Transitions, pick_any
 from pcmlp.rollout import begin, estimate_promise, walk
 from pcmlp.settings import setting
 from pcmlp.spaces import Box
@@ -115,13 +115,16 @@ class SAC(Planner):
         state = optax.adam(self.rate).init(eqx.filter(learned, eqx.is_array))
         return SoftActorCritic(learned, critics, state, Normaliser.identity(states.size), jnp.ones(()), actions)
 
+    def renormalise(self, mdp: MDP, policy: Policy, replay: Replay) -> SoftActorCritic:
+        """Return the policy in the units of the replay: imagined states may be anywhere."""
+        assert isinstance(policy, SoftActorCritic)
+        return policy.with_normaliser(Normaliser.fit(replay.data.state, replay.data.valid))
+
     def plan(self, key: Key[Array, ""], mdp: MDP, policy: Policy) -> tuple[SoftActorCritic, Metrics]:
         """Imagine episodes with the policy, then take gradient steps on them."""
         assert isinstance(policy, SoftActorCritic)
         walk_key, row_key, noise_key = jr.split(key, 3)
         episodes = self.imagine_episodes(walk_key, mdp, policy)
-        # Fit the units to the starts, most of which are real states; imagined states may be anywhere.
-        policy = policy.with_normaliser(Normaliser.fit(episodes.state[:, 0], episodes.valid[:, 0]))
         rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), episodes)
         # Draw the rows of all updates at once: in the loop, drawing would cost as much as an update.
         chosen = pick_any(jr.uniform(row_key, (self.updates, self.batch)), rows.reward.shape[0])

@@ -17,8 +17,8 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from pcmlp.nets import MLP, GaussianHead, Normaliser, descend, tail_mean
-from pcmlp.planners.actor_critic import ActorCritic
-from pcmlp.replay import Transitions, pick_any, pick_valid
+from pcmlp.planners.actor_critic import ActorCritic, units_of
+from pcmlp.replay import Replay, Transitions, pick_any, pick_valid
 from pcmlp.rollout import RolloutState, begin, end_at_gaps, estimate_promise, walk
 from pcmlp.settings import setting
 from pcmlp.trees import scan, short_scan
@@ -58,11 +58,18 @@ class TRPO(Planner):
         states, actions = mdp.boxes
         actor_key, critic_key = jr.split(key)
         critic = MLP.of(critic_key, (states.size, *self.value_sizes, 1), "tanh")
-        known = jnp.isfinite(states.half) & (states.half > 0)
-        units = Normaliser(jnp.where(known, states.middle, 0.0), jnp.where(known, states.half, 1.0))
+        units = units_of(states, Normaliser.identity(states.size))
         actor = GaussianHead.of(actor_key, states.size, actions.size, sizes=self.policy_sizes)
         critic_state = optax.adam(self.value_rate).init(eqx.filter(critic, eqx.is_array))
         return ActorCritic(actor, critic, critic_state, units, jnp.ones(()), actions)
+
+    def renormalise(self, mdp: MDP, policy: Policy, replay: Replay) -> ActorCritic:
+        """Return the policy with states normalised by their bounds or, where there are none, by the replay."""
+        assert isinstance(policy, ActorCritic)
+        states, _ = mdp.boxes
+        if states.is_bounded():  # nothing changes
+            return policy
+        return policy.with_normaliser(units_of(states, Normaliser.fit(replay.data.state, replay.data.valid)))
 
     def plan(self, key: Key[Array, ""], mdp: MDP, policy: Policy) -> tuple[ActorCritic, Metrics]:
         """Run `updates` updates on streams that continue from one update to the next."""
