@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from pcmlp.errors import ConfigError
-from pcmlp.experiments import catalogue, demo, held_out
+from pcmlp.experiments import as_printed, catalogue, demo, held_out
 from pcmlp.experiments.experiment import Done, slope, solved_columns, timed_tables, vanishing_tables, write_table
 from pcmlp.experiments.job import FULL
 from pcmlp.experiments.paper import EXPERIMENTS
+from pcmlp.published import dense_table
 from pcmlp.runs.config import to_json
 from pcmlp.runs.folder import RunFolder
 from pcmlp.tasks import TASKS
@@ -69,10 +70,39 @@ def test_the_dense_table_has_what_was_published():
 
 
 def test_the_ablation_says_which_bonus_a_run_had():
-    rows = [row_of("ablation", job, {"seeds": [SOLVED, NEVER]}) for job in catalogue.ablation_jobs()]
-    of_the_car = [(row["bonus_scale"], row["covariance"]) for row in rows if row["task"] == "mountain-car"]
-    assert of_the_car == [(0.0, "on"), (0.05, "on"), (1.0, "on"), (5.0, "on"), (5.0, "off")]
-    assert [row["bonus_scale"] for row in rows if row["run"] == "pcmlp"] == [0.01]
+    rows = [row_of("ablation", job, {"seeds": [SOLVED, NEVER]}) for job in catalogue.ABLATION.jobs()]
+    weights = {
+        task: [(row["bonus_scale"], row["covariance"]) for row in rows if row["task"] == task]
+        for task in ("mountain-car", "walker2d-et")
+    }
+    assert weights["mountain-car"] == [(0.0, "on"), (1.0, "on"), (5.0, "on"), (5.0, "off")]
+    assert weights["walker2d-et"] == [(0.0, "on"), (0.01, "on"), (1.0, "on"), (0.1, "on"), (0.1, "off")]
+
+
+def test_the_runs_as_printed_have_the_papers_tasks_settings_and_seeds():
+    jobs = {job.name: job for job in as_printed.jobs()}
+    assert {name for name in jobs if name.endswith("/pcmlp")} == {
+        f"{task}/pcmlp" for task in ("mountain-car", "acrobot", "hand-egg", "ant-umaze", *dense_table())
+    }
+    for job in jobs.values():
+        assert job.seeds == (1234, 2314, 2345, 1235)
+        assert job.config().preset == ("ours" if job.algo in ("slbo", "mbpo") else "paper")
+    plain = jobs["mountain-car/pcmlp"].config().algorithm
+    for name, job in jobs.items():
+        task, label = name.split("/")
+        if task == "mountain-car" and job.algo == "pcmlp":  # one setting differs from the table of appendix D
+            assert (job.config().algorithm == plain) == (label == "pcmlp")
+            assert len(job.settings) == 1 + (label != "pcmlp")
+
+
+def test_the_runs_as_printed_have_a_table_for_goals_and_one_for_returns():
+    done = Done((as_printed.printed("acrobot"), as_printed.printed("ant")), FULL, Path(), Path())
+    returns = {**SOLVED, "final_success": None}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Done, "summary", lambda _, job: {"seeds": [returns if job.task == "ant" else SOLVED], **MACHINE})
+        found = dict(as_printed.AS_PRINTED.tables(done))
+    assert [(row["task"], row["solved"]) for row in found["goals"]] == [("acrobot", "1 of 1")]
+    assert [(row["task"], row["paper"]) for row in found["returns"]] == [("ant", 1583.1)]
 
 
 def written_run(path, job, columns):

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pcmlp.errors import ConfigError
-from pcmlp.experiments import budget, catalogue, held_out, lemmas, pool, theorems
+from pcmlp.experiments import as_printed, budget, catalogue, held_out, lemmas, pool, theorems
 from pcmlp.experiments.experiment import Done, Experiment, write_table
 from pcmlp.experiments.job import FULL, SCALES, Engine, Job, Scale, check_result, check_run, is_finished, run_local
 from pcmlp.parts import find_known
@@ -24,6 +24,7 @@ from pcmlp.runs.metrics import read_table
 EXPERIMENTS: dict[str, Experiment] = {
     made.name: made
     for made in (
+        as_printed.AS_PRINTED,
         catalogue.SPARSE,
         catalogue.DENSE,
         held_out.HELD_OUT,
