@@ -250,7 +250,7 @@ def main() -> int:
         whole = Sweep("the first sweep", out / "whole", given.jobs, given.iterations)
         whole.make(None)
         sweeps = []
-        for number, (name, kill) in enumerate(kills.items()):
+        for number, (name, kill) in enumerate(kills.items() if not whole.faults else ()):
             sweeps.append(Sweep(name, out / f"sweep-{number}", given.jobs, given.iterations))
             sweeps[-1].make(kill)
     finally:

@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import fake_gpu
 import pytest
@@ -30,7 +31,7 @@ from pcmlp.report.reading import load
 from pcmlp.runs import checkpoint
 from pcmlp.runs.compiling import program_key
 from pcmlp.runs.config import to_json
-from pcmlp.runs.summary import read_summary
+from pcmlp.runs.summary import device_memory_mb, read_summary
 from pcmlp.runs.train import train
 
 SMALL = ("task.horizon=2", "task.actions=2", "eval_episodes=2")
@@ -199,7 +200,13 @@ class TestSharedDevice:
     def test_a_run_alone_has_its_seconds(self, tmp_path):
         train(lock("a").config(), tmp_path / "run")
         assert read_summary(tmp_path / "run")["shared_device"] is False
+        assert read_summary(tmp_path / "run")["peak_memory_mb"] is None  # a CPU
         assert load(tmp_path / "run").wall_s > 0
+
+    def test_the_most_memory_of_a_device(self, monkeypatch):
+        stats = {"bytes_in_use": 5_000_000, "peak_bytes_in_use": 1_844_960_000}
+        monkeypatch.setattr("pcmlp.runs.summary.jax.devices", lambda: [SimpleNamespace(memory_stats=lambda: stats)])
+        assert device_memory_mb() == 1845.0
 
     def test_tables_leave_the_seconds_out(self, monkeypatch):
         job = lock("a")
