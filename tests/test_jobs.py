@@ -2,6 +2,7 @@
 
 import io
 import json
+import multiprocessing
 import os
 import shlex
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import fake_gpu
+import jax
 import pytest
 from rich.console import Console
 from same_run import assert_same_run
@@ -24,7 +26,7 @@ from pcmlp.experiments import order, pool, share, table
 from pcmlp.experiments.catalogue import sparse_job
 from pcmlp.experiments.experiment import Done, machine_columns, timed_tables
 from pcmlp.experiments.job import FULL, Job, run_local
-from pcmlp.experiments.job_process import Progress
+from pcmlp.experiments.job_process import Progress, attempt_job
 from pcmlp.experiments.order import Queue
 from pcmlp.experiments.outcome import Outcome, Tally
 from pcmlp.report.reading import load
@@ -181,6 +183,38 @@ def test_the_first_error_is_raised_and_all_are_named():
         tally.close(1.0, 0)
     assert said[-4:-1] == ["b: failed: full disk", "c: refused on node 7: another run", said[-2]]
     assert said[-2:] == ["1 finished, 1 failed, 1 refused; 0 begun again; 1 s", "not finished: b, c"]
+
+
+class TestErrors:
+    """What a run raises is its outcome; but if its device is lost, its process ends, and the run begins again."""
+
+    @pytest.fixture
+    def attempted(self, tmp_path, monkeypatch):
+        def attempt(error):
+            def run_job(*_, **__):
+                raise error
+
+            monkeypatch.setattr("pcmlp.experiments.job.run_job", run_job)
+            monkeypatch.setattr("pcmlp.runs.cache.prepare", lambda: None)
+            return attempt_job(asdict(lock("a")), tmp_path, tmp_path, multiprocessing.Pipe()[1], on_gpu=False)
+
+        return attempt
+
+    def test_a_lost_device(self, attempted):
+        with pytest.raises(jax.errors.JaxRuntimeError, match="CUDA_ERROR"):
+            attempted(jax.errors.JaxRuntimeError("INTERNAL: CUDA_ERROR_MPS_SERVER_NOT_READY"))
+
+    @pytest.mark.parametrize(
+        ("error", "said"),
+        [
+            (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"), "not enough memory (RESOURCE_EXHAUSTED"),
+            (ValueError("no such row"), "unexpected error, ValueError: no such row"),
+        ],
+    )
+    def test_other_errors(self, attempted, error, said):
+        outcome = attempted(error)
+        assert outcome.status == "failed"
+        assert said in outcome.line
 
 
 class TestSharedDevice:
