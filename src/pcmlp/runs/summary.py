@@ -66,6 +66,7 @@ class Summary(TypedDict, total=False):
     compile_s: float
     save_s: float
     shared_device: bool
+    peak_memory_mb: float | None
     virtual_steps_per_s: float | None
     device: str
     versions: dict[str, str]
@@ -132,6 +133,7 @@ def summarise(
         "compile_s": round(compile_s, 3),
         "save_s": round(save_s, 3),
         "shared_device": shared_device,
+        "peak_memory_mb": device_memory_mb(),
         "virtual_steps_per_s": None
         if shared_device
         else virtual_steps_per_s(config, rows, evaluated_episodes, wall_s - compile_s),
@@ -234,6 +236,13 @@ def virtual_steps_per_s(
     actions = evaluated + sum(row["env_steps"] for row in last)
     plans = last[-1]["iteration"] * seeds
     return round((actions * per_action + plans * per_plan) / seconds, 1)
+
+
+def device_memory_mb() -> float | None:
+    """Return the most memory of the device that this process has used so far; None on a CPU."""
+    stats = jax.devices()[0].memory_stats() or {}
+    peak = stats.get("peak_bytes_in_use")
+    return None if peak is None else round(peak / 1e6, 1)
 
 
 def device() -> str:
