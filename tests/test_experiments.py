@@ -118,13 +118,19 @@ def written_run(path, job, columns):
 
 def test_vanishing_tells_how_far_the_bonus_fell(tmp_path):
     job = catalogue.VANISHING.jobs()[0]
-    columns = {"env_steps": [0, 1000, 2000, 3000], "bonus_mean": [None, 2.0, 4.0, 0.5], "wall_s": [0.0, 1.0, 2.0, 3.0]}
+    assert {one.label for one in catalogue.VANISHING.jobs()} == {"pcmlp"}
+    columns = {
+        **{"env_steps": [0, 1000, 2000, 3000], "wall_s": [0.0, 1.0, 2.0, 3.0]},
+        **{"bonus_mean": [None, 2.0, 4.0, 0.5], "info_gain": [None, 7.0, 8.0, 9.0]},
+    }
     written_run(tmp_path / job.where, job, columns)
     tables = dict(vanishing_tables(Done((job,), FULL, tmp_path, tmp_path)))
     assert [row["bonus_mean"] for row in tables["bonus"]] == [2.0, 4.0, 0.5]
     assert [row["iteration"] for row in tables["bonus"]] == [1, 2, 3]
     assert (tables["vanishing"][0]["peak"], tables["vanishing"][0]["last"]) == (4.0, 0.5)
     assert tables["vanishing"][0]["fall"] == 8.0
+    assert [row["info_gain"] for row in tables["bonus"]] == [7.0, 8.0, 9.0]
+    assert tables["vanishing"][0]["info_gain"] == 9.0
 
 
 def test_wall_clock_times_the_last_iteration_on_one_machine(tmp_path):

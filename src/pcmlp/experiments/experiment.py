@@ -154,17 +154,21 @@ def planner_column(job: Job, summary: dict[str, Any]) -> Row:
 
 
 def vanishing_tables(done: Done) -> Tables:
-    """Yield `bonus`, with a row for each iteration, and `vanishing`, which says how far the bonus fell."""
+    """Yield `bonus`, with a row for each iteration, and `vanishing`, which says how far the bonus fell and how much
+    information the cover has gained by then."""
     iterations: list[Row] = []
     falls: list[Row] = []
     for job in done.jobs:
-        curve, run = load(done.result(job)).curve("bonus_mean"), {"task": job.task, "run": job.label}
-        for iteration, steps, values in zip(curve.iteration, curve.env_steps, curve.values, strict=True):
+        run, named = load(done.result(job)), {"task": job.task, "run": job.label}
+        curve, gain = run.curve("bonus_mean"), run.curve("info_gain")
+        for n, steps, values, gains in zip(curve.iteration, curve.env_steps, curve.values, gain.mean, strict=True):
             bonus = {f"bonus_{name}": float(f"{of(values):.6g}") for name, of in (("mean", np.mean), ("std", np.std))}
-            iterations.append({**run, "iteration": int(iteration), "env_steps": int(steps), **bonus})
+            numbers = {"iteration": int(n), "env_steps": int(steps), **bonus, "info_gain": round(float(gains), 2)}
+            iterations.append({**named, **numbers})
         if curve:
             ends = {"peak": float(f"{curve.mean.max():.4g}"), "last": float(f"{curve.mean[-1]:.4g}")}
-            falls.append({**run, "iterations": len(curve.mean), **ends, "fall": round(curve.fold_below_peak(), 2)})
+            fall = {"fall": round(curve.fold_below_peak(), 2), "info_gain": round(float(gain.mean[-1]), 2)}
+            falls.append({**named, "iterations": len(curve.mean), **ends, **fall})
     yield "bonus", iterations
     yield "vanishing", falls
 
