@@ -5,7 +5,6 @@ import importlib.metadata
 import itertools
 import os
 import platform
-import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
@@ -21,6 +20,7 @@ from pcmlp.runs.config import RunConfig
 from pcmlp.runs.durable import Damaged, check_type, read_sealed
 from pcmlp.runs.findings import MAP, Findings
 from pcmlp.runs.metrics import Row
+from pcmlp.runs.source import find_source
 
 SUCCESS = 0.95  # a seed is solved if at least this share of its evaluation episodes succeed
 _PACKAGES = ("jax", "jaxlib", "equinox", "numpy", "pcmlp")
@@ -71,6 +71,7 @@ class Summary(TypedDict, total=False):
     device: str
     versions: dict[str, str]
     revision: str | None
+    clean: bool | None
     explored_of: str | None
     reward_free: bool
     nothing_found: str | None
@@ -139,7 +140,7 @@ def summarise(
         else virtual_steps_per_s(config, rows, evaluated_episodes, wall_s - compile_s),
         "device": device(),
         "versions": versions(),
-        "revision": revision(),
+        **find_source()._asdict(),
     }
 
 
@@ -251,25 +252,6 @@ def device() -> str:
     if first.platform == "cpu":
         return f"cpu ({platform.machine()}, {os.cpu_count()} cores)"
     return f"{first.platform} ({first.device_kind})"
-
-
-@functools.cache
-def revision() -> str | None:
-    """Return the git revision of the source, with "+changes" if files differ from it; None outside a checkout."""
-
-    def git(*words: str) -> str:
-        here = Path(__file__).parent
-        done = subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, timeout=30, check=True)
-        return done.stdout.strip()
-
-    try:
-        root = Path(git("rev-parse", "--show-toplevel"))
-        if not (root / "src" / "pcmlp").is_dir():  # the checkout belongs to another project
-            return None
-        changed = git("-C", str(root), "status", "--porcelain", "src")
-        return git("rev-parse", "HEAD") + ("+changes" if changed else "")
-    except (OSError, subprocess.SubprocessError):
-        return None
 
 
 @functools.cache  # called for every checkpoint
