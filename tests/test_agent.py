@@ -23,7 +23,7 @@ from pcmlp.errors import ConfigError, EnvironmentFault
 from pcmlp.runs.arrays import pack, read_header, save_tree
 from pcmlp.runs.callbacks import notify
 from pcmlp.runs.config import seed_keys
-from pcmlp.runs.findings import UNSEEN
+from pcmlp.runs.findings import may_be_unseen
 from pcmlp.runs.summary import CompileClock
 from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.types import Problem
@@ -93,7 +93,7 @@ def finite(tree):
 
 def measured(metrics):
     """Metrics without the errors that the samples cannot show: no episode of the cart ends early."""
-    return {name: value for name, value in metrics.items() if name not in UNSEEN}
+    return {name: value for name, value in metrics.items() if not may_be_unseen(name)}
 
 
 def numbers(learner):

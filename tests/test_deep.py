@@ -4,6 +4,7 @@ Whole, with TRPO and MPPI, it is in test_agent.py.
 """
 
 import dataclasses
+import itertools
 from collections import Counter
 from functools import partial
 
@@ -208,6 +209,18 @@ def test_phi_is_drawn_from_the_first_samples_and_stays(first, run):
     np.testing.assert_allclose(norms, 0.5, rtol=1e-4)  # a margin of 2
 
 
+def test_the_held_out_error_is_of_the_model_before_its_fit(run):
+    """The model of the last iteration on the samples of this one; none was fitted before the first."""
+    assert np.isnan(run[0].metrics["held_out_error"]).all()
+    for before, (_, metrics, samples, _) in itertools.pairwise(run):
+        for seed in range(SEEDS):
+            model = of_seed(before.learner.model, seed)
+            played = deep.with_executed_actions(of_seed(samples, seed), LINE)
+            predicted = jax.vmap(model.difference)(played.state, played.action)
+            errors = np.abs(predicted - (played.next_state - played.state)) / float(model.change.std[0])
+            np.testing.assert_allclose(metrics["held_out_error"][seed], errors.mean(), rtol=1e-3)
+
+
 def test_bonus_mean_is_what_the_last_plan_was_promised(run):
     """b_{n-1} over the states that pi_n visited, before they are in the covariance; b_0 knows the ridge alone."""
     covariance = np.stack([RIDGE * np.eye(16)] * SEEDS)
@@ -345,7 +358,8 @@ def test_no_bonus_is_no_difference():
     for (learner, metrics, *_), _ in learn(spied(bonus_scale=0.0), iterations=2):
         np.testing.assert_array_equal(learner.policy.reward, learner.deploying.reward)
         np.testing.assert_array_equal(metrics["bonus_mean"], 0.0)
-        assert all(np.isfinite(x).all() for x in jax.tree.leaves(eqx.filter((learner, metrics), eqx.is_inexact_array)))
+        numbers = learner, {name: x for name, x in metrics.items() if name != "held_out_error"}  # empty at first
+        assert all(np.isfinite(x).all() for x in jax.tree.leaves(eqx.filter(numbers, eqx.is_inexact_array)))
 
 
 def test_where_reward_and_novelty_disagree(first):

@@ -118,6 +118,26 @@ def test_the_task():
     assert task.map is None
 
 
+def test_the_coordinates_are_those_that_the_task_declares(egg):
+    """Copies are equal and goals stay during an episode, and the spin is what turns the egg."""
+    states = HandEgg().build().world.mdp.states.coordinates
+    (body,) = states.bodies
+    rng, before = np.random.default_rng(0), egg.reset(seed=0)[0]
+    for _ in range(20):
+        after = egg.step(rng.uniform(-1, 1, 20))[0]
+        for copy, original in states.copies:
+            assert after[copy] == after[original]
+        for goal, _ in states.goals:
+            assert after[goal] == before[goal]
+        place, rotation = egg.data.body("object").xpos, egg.data.body("object").xquat
+        np.testing.assert_allclose(after[body.place : body.place + 3], place, atol=2e-3)  # xpos lags by a substep
+        np.testing.assert_allclose(after[body.rotation : body.rotation + 4], rotation, atol=2e-2)
+        np.testing.assert_array_equal(after[body.spin : body.spin + 3], egg.data.joint("object:joint").qvel[3:])
+    assert [goal for goal, _ in states.goals] == list(range(GOAL.start, GOAL.stop))
+    sizes = egg.model.geom("object").size
+    assert np.delete(sizes, body.axis)[0] == np.delete(sizes, body.axis)[1] != sizes[body.axis]
+
+
 @pytest.mark.parametrize("horizon", [1, 100])
 def test_one_step_at_the_goal_is_a_success(horizon):
     least = HandEgg(horizon=horizon).build().success_return

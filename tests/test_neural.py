@@ -190,6 +190,22 @@ def test_a_small_net_learns_a_pendulum():
     assert float(jnp.mean(jnp.abs(predicted - test.next_state))) < 0.03
 
 
+def test_the_held_out_error_is_that_of_one_step_on_unseen_rows():
+    """The same as the loss of windows of one step, of valid rows only, and of a fitted model only."""
+    unseen = pendulum(10, seed=1)
+    unseen = eqx.tree_at(lambda t: t.valid, unseen, jnp.arange(500) < 300)
+    measured = jax.jit(lambda model, rows: model.measure(MDP, rows))
+    assert np.isnan(measured(make(), unseen)["held_out_error"])
+    fitted, metrics = train(make(), jr.key(0), Replay(DATA, jnp.zeros((), int)))
+    expected, _ = measure(fitted, unseen, jnp.arange(300)[:, None], jnp.ones((300, 1), bool))
+    found = measured(fitted, unseen)
+    np.testing.assert_allclose(found["held_out_error"], expected, rtol=1e-5)
+    assert set(found) == {"held_out_error"}
+    assert 0.5 < float(found["held_out_error"]) / float(metrics["model_error"]) < 2.0  # the same units
+    nothing = eqx.tree_at(lambda t: t.valid, unseen, jnp.zeros(500, bool))
+    assert np.isnan(measured(fitted, nothing)["held_out_error"])
+
+
 def test_training_again_continues(replay):
     """Adam counts on, the units follow the data, and nothing is traced a second time."""
     model, first = train(make(), jr.key(0), replay)

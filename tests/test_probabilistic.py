@@ -81,6 +81,19 @@ def test_a_member_whose_fit_was_undone_keeps_its_units(fitted):
     assert 100 < two.sum() < 300  # one of two elites
 
 
+def test_the_held_out_error_is_the_noise_of_unseen_rows(fitted):
+    """In the units of `model_error`, of the elites alone."""
+    model, metrics = fitted
+    measured = eqx.filter_jit(lambda model, rows: model.measure(MDP, rows)["held_out_error"])
+    unseen = linear(seed=1)
+    assert 0.7 < float(measured(model, unseen)) / float(metrics["model_error"]) < 1.4
+    others = jax.tree.map(lambda x: x.at[ELITES:].set(9.0), model.members.learned)
+    np.testing.assert_array_equal(
+        measured(eqx.tree_at(lambda m: m.members.learned, model, others), unseen), measured(model, unseen)
+    )
+    assert np.isnan(measured(untrained(), unseen))
+
+
 def test_metrics_say_what_is_left_is_noise(fitted):
     model, metrics = fitted
     change = np.asarray(model.members.change.std[0])

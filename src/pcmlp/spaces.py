@@ -3,11 +3,15 @@
 `Range` is a box whose bounds are arrays, for bounds that are computed while a program runs.
 """
 
+from dataclasses import dataclass
+
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
+
+from pcmlp.errors import ConfigError
 
 
 class Finite(eqx.Module):
@@ -31,6 +35,49 @@ class Range(eqx.Module):
         return jnp.clip(x, self.low, self.high)
 
 
+@dataclass(frozen=True)
+class Body:
+    """A rigid body in a state. Each kind of number is named by the first of its coordinates."""
+
+    name: str  # of its columns in metrics.csv
+    place: int  # of 3: its position, in metres
+    rotation: int  # of 4: its rotation, a unit quaternion with the real part first
+    spin: int  # of 3: its angular velocity in its own frame, in radians per second
+    axis: int | None = None  # 0 to 2: an axis of its own about which it is symmetric
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """All coordinates of the body."""
+        return tuple(
+            first + i for first, count in ((self.place, 3), (self.rotation, 4), (self.spin, 3)) for i in range(count)
+        )
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """The facts that a task declares about the coordinates of its states; by default none."""
+
+    bodies: tuple[Body, ...] = ()
+    copies: tuple[tuple[int, int], ...] = ()  # (i, j): i always has the value of j
+    goals: tuple[tuple[int, int], ...] = ()  # (i, j): i stays as it is during an episode, in which j should reach it
+
+    def check(self, size: int) -> None:
+        """Raise unless these are coordinates of a state with `size` numbers, each with one meaning."""
+        bodies = [dim for body in self.bodies for dim in body.dims]
+        described = [*bodies, *(i for i, _ in self.copies), *(i for i, _ in self.goals)]
+        for dim in (*described, *(j for _, j in (*self.copies, *self.goals))):
+            if not 0 <= dim < size:
+                raise ConfigError(f"coordinates: {dim} is not one of a state with {size} numbers; give 0 to {size - 1}")
+        for dim in described:
+            if described.count(dim) > 1:
+                raise ConfigError(f"coordinates: {dim} is declared twice; let it be of one body, a copy or a goal")
+        if twice := {j for _, j in (*self.copies, *self.goals)} & {i for i, _ in (*self.copies, *self.goals)}:
+            raise ConfigError(f"coordinates: {min(twice)} is a copy or a goal; name the coordinate that it belongs to")
+
+
+NOTHING_DECLARED = Coordinates()
+
+
 def _as_bounds(bound: object) -> tuple[float, ...]:
     return tuple(np.asarray(bound, np.float32).tolist())
 
@@ -40,6 +87,10 @@ class Box(eqx.Module):
 
     lower: tuple[float, ...] = eqx.field(static=True, converter=_as_bounds)
     upper: tuple[float, ...] = eqx.field(static=True, converter=_as_bounds)
+    coordinates: Coordinates = eqx.field(static=True, default=NOTHING_DECLARED)
+
+    def __check_init__(self) -> None:
+        self.coordinates.check(len(self.lower))
 
     @staticmethod
     def of(bound: float, size: int) -> "Box":

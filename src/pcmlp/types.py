@@ -86,6 +86,10 @@ class FittedModel(eqx.Module):
         """Return the MDP with the reward and terminal functions that this model has learned, if it has."""
         return mdp
 
+    def measure(self, mdp: MDP, rows: Transitions) -> Metrics:
+        """Return the errors on rows that the model has not seen, if it measures them; NaN before it is fitted."""
+        return {}
+
 
 class FittedBonus(eqx.Module):
     """A bonus for pairs (s, a) that are new, before it is scaled by c and capped at H."""
@@ -130,12 +134,7 @@ class Bonus(Part):
         """Return the bonus before there are any data."""
 
     def update(
-        self,
-        key: Key[Array, ""],
-        last: FittedBonus,
-        features: Features,
-        covariance: Float[Array, "d d"],
-        replay: Replay,
+        self, key: Key[Array, ""], old: FittedBonus, features: Features, covariance: Float[Array, "d d"], replay: Replay
     ) -> FittedBonus:
         """Return the bonus of an iteration, given the last one, Sigma_n and the data; by default Sigma_n decides it."""
         return self.init(key, features, covariance)

@@ -17,7 +17,7 @@ from pcmlp.runs.callbacks import Callback, say, show_progress
 from pcmlp.runs.compiling import Compiling
 from pcmlp.runs.config import MOST_EPISODES, RunConfig
 from pcmlp.runs.evaluate import Evaluator, evaluation_keys, scores
-from pcmlp.runs.findings import UNSEEN
+from pcmlp.runs.findings import may_be_unseen
 from pcmlp.runs.train import world_notes
 from pcmlp.settings import parse_int
 from pcmlp.types import Iteration, Problem
@@ -90,7 +90,7 @@ def score(evaluator: Evaluator | None, learner: DeepLearner, success_return: flo
 def measure(iteration: Iteration) -> dict[str, float]:
     """Return the metrics of an iteration of one seed, without the errors that cannot be measured yet."""
     measured = {name: float(values[0]) for name, values in iteration.metrics.items()}
-    return {name: value for name, value in measured.items() if name not in UNSEEN or np.isfinite(value)}
+    return {name: value for name, value in measured.items() if not may_be_unseen(name) or np.isfinite(value)}
 
 
 def take_steps(iteration: Iteration) -> Transitions:

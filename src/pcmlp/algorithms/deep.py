@@ -216,6 +216,7 @@ def improve(
     phi = freeze_after_first(n, algo.features.draw(feature_key(key), mdp, samples), learner.features)
     moment = second_moment(phi, samples)  # line 6
     covariance = learner.covariance.add(moment)  # line 7
+    tested = learner.model.measure(mdp, samples)  # the model that pi_n was planned in, on rows it has not seen
     replay = learner.replay.add(samples)  # line 8
     sigma = choose_covariance(algo.covariance, covariance.matrix, phi, samples)
     bonus = algo.bonus.update(stage_key(key, n, BONUS), learner.bonus, phi, sigma, replay)  # b_n
@@ -245,7 +246,7 @@ def improve(
     paid = mean_bonus(algo, mdp, learner.bonus, phi, samples)
     learner = DeepLearner(exploring, env_steps, deploying, covariance, model, bonus, replay, seen)
     last = {name: values[algo.rounds - 1] for name, values in metrics.items()}  # from the last exploring round
-    return learner, {"bonus_mean": paid, **covariance.metrics(algo.ridge), **rejected, **last}
+    return learner, {"bonus_mean": paid, **covariance.metrics(algo.ridge), **rejected, **tested, **last}
 
 
 _start = brief_program(eqx.filter_vmap(start, in_axes=(0, None, None)))

@@ -86,14 +86,14 @@ class Distillation(Bonus):
     def update(
         self,
         key: Key[Array, ""],
-        last: FittedBonus,
+        old: FittedBonus,
         features: Features,
         covariance: Float[Array, "d d"],
         replay: Replay,
     ) -> DistilledBonus:
         """Measure the unit, then train the predictor on the replay; keep the old bonus if an error is not finite."""
-        assert isinstance(last, DistilledBonus)
-        bonus = dataclasses.replace(last, features=features)
+        assert isinstance(old, DistilledBonus)
+        bonus = dataclasses.replace(old, features=features)
         windows = replay.windows(key, self.steps * self.batch, 1)
         rows = windows.state[:, 0], windows.action[:, 0], windows.valid[:, 0]
         batches = jax.tree.map(lambda x: x.reshape(self.steps, self.batch, *x.shape[1:]), rows)

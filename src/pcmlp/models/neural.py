@@ -23,8 +23,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
+from pcmlp.models.geometry import pose_error
 from pcmlp.nets import MLP, Normaliser, adam_with_decay, guarded_sgd
 from pcmlp.replay import Replay, Transitions
 from pcmlp.settings import setting
@@ -63,6 +65,17 @@ class NeuralModel(FittedModel):
     def __call__(self, key: Key[Array, ""], state: State, action: Action) -> State:
         return self.bound(state + self.difference(state, action))
 
+    def measure(self, mdp: MDP, rows: Transitions) -> Metrics:
+        """Return the error of one step, in the units of `model_error`, and that of each body."""
+
+        def predict(state, action, next_state):
+            difference = self.difference(state, action)
+            error = jnp.linalg.norm((difference - (next_state - state)) / self.change.std)
+            return error, self.bound(state + difference)
+
+        errors, predicted = jax.vmap(predict)(rows.state, rows.action, rows.next_state)
+        return unseen_errors(mdp, rows, was_fitted(self.optimiser), errors, predicted)
+
 
 class NeuralEnsemble(FittedModel):
     """Several networks, stored as one pytree whose arrays have a leading axis of members."""
@@ -79,6 +92,10 @@ class NeuralEnsemble(FittedModel):
         # Under vmap each state has its own key: selecting a prediction is cheap, selecting the weights of a net is not.
         predictions = jax.vmap(lambda model: model(key, state, action))(self.members)
         return predictions[jr.randint(key, (), 0, self.size)]
+
+    def measure(self, mdp: MDP, rows: Transitions) -> Metrics:
+        """Return the means of the members' errors."""
+        return jax.tree.map(jnp.mean, map_leading(lambda one: one.measure(mdp, rows), self.members))
 
     def disagreement(self, state: Float[Array, " s"], action: Float[Array, " a"]) -> Float[Array, ""]:
         """Return the spread of the members' predictions, in the units of `model_error`."""
@@ -195,6 +212,25 @@ def window_loss(
 def masked_mean(errors: Float[Array, "..."], valid: Bool[Array, "..."]) -> Float[Array, ""]:
     """Return the mean over valid entries of errors that are 0 at invalid ones."""
     return jnp.sum(errors) / jnp.maximum(jnp.sum(valid, dtype=jnp.float32), 1.0)
+
+
+def was_fitted(optimiser: PyTree) -> Bool[Array, ""]:
+    """Return whether an optimiser has taken a step."""
+    return optax.tree_utils.tree_get(optimiser, "count") > 0
+
+
+def unseen_errors(
+    mdp: MDP, rows: Transitions, fitted: Bool[Array, ""], errors: Float[Array, " n"], predicted: Float[Array, "n s"]
+) -> Metrics:
+    """Return the mean error, and how far and how much bodies are misplaced and turned in the predicted states; NaN, an
+    empty cell of metrics.csv, if the model was not fitted or there are no rows."""
+    measured = {"held_out_error": errors}
+    for body in mdp.boxes[0].coordinates.bodies:
+        apart, turned = jax.vmap(lambda s, t, body=body: pose_error(body, s, t))(predicted, rows.next_state)
+        measured |= {f"held_out_{body.name}_mm": 1e3 * apart, f"held_out_{body.name}_rad": turned}
+    known = fitted & jnp.any(rows.valid)
+    means = {name: masked_mean(jnp.where(rows.valid, x, 0.0), rows.valid) for name, x in measured.items()}
+    return {name: jnp.where(known, mean, jnp.nan) for name, mean in means.items()}
 
 
 def summarise_errors(errors: Float[Array, "steps n l"], valid: Bool[Array, "steps n l"]) -> Metrics:

@@ -141,6 +141,10 @@ class CompleteModel(FittedModel):
         """Return the most likely dynamics with the same outcome."""
         return CompleteModel(self.dynamics.expected(), self.outcome)
 
+    def measure(self, mdp: MDP, rows: Transitions) -> Metrics:
+        """Return the errors of the dynamics."""
+        return self.dynamics.measure(mdp, rows)
+
     def complete(self, mdp: MDP) -> MDP:
         """Return the MDP with the learned functions in place of the unknown ones."""
         reward = self.outcome.reward if isinstance(mdp.reward, Unknown) else mdp.reward

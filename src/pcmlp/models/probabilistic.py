@@ -24,7 +24,7 @@ import jax.random as jr
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from pcmlp.models.neural import clip_state, fit_units, masked_mean
+from pcmlp.models.neural import clip_state, fit_units, masked_mean, unseen_errors, was_fitted
 from pcmlp.nets import MLP, Gaussian, Normaliser, guarded_sgd, tail_mean
 from pcmlp.replay import Replay, Transitions
 from pcmlp.settings import SettingError, setting
@@ -68,6 +68,13 @@ class GaussianModel(FittedModel):
     def __call__(self, key: Key[Array, ""], state: State, action: Action) -> State:
         return apply_change(self.inputs, self.change, state, self.gaussian(state, action).sample(key))
 
+    def measure(self, mdp: MDP, rows: Transitions) -> Metrics:
+        """Return the error of the mean of one step, in the units of `model_error`, and that of each body."""
+        mean = jax.vmap(self.gaussian)(rows.state, rows.action).mean
+        errors = jnp.linalg.norm(mean - jax.vmap(self.change)(rows.next_state - rows.state), axis=1)
+        predicted = jax.vmap(lambda s, d: apply_change(self.inputs, self.change, s, d))(rows.state, mean)
+        return unseen_errors(mdp, rows, was_fitted(self.optimiser), errors, predicted)
+
 
 def apply_change(
     inputs: Normaliser, change: Normaliser, state: Float[Array, " s"], difference: Float[Array, " s"]
@@ -96,6 +103,11 @@ class GaussianEnsemble(FittedModel):
         # Use the units of the chosen member: they differ between members if a fit was undone.
         gaussian, inputs, change = take((gaussians, elite.inputs, elite.change), chosen)
         return apply_change(inputs, change, state, gaussian.sample(noise_key))
+
+    def measure(self, mdp: MDP, rows: Transitions) -> Metrics:
+        """Return the means of the elites' errors."""
+        elite = jax.tree.map(lambda x: x[: self.size], self.members)
+        return jax.tree.map(jnp.mean, map_leading(lambda one: one.measure(mdp, rows), elite))
 
 
 class Probabilistic(Model):

@@ -20,7 +20,7 @@ from pcmlp.spaces import Box, Finite
 _COST = 0.1  # rewards that differ by less are a cost of acting
 _ALMOST_ALL = 0.95
 
-UNSEEN = ("reward_error", "end_error")  # metrics that are NaN while the samples cannot show an error
+_UNSEEN = ("reward_error", "end_error", "held_out_")  # beginnings of names
 
 STATES, RANGE, MAP = "the states", "the range of the observations", "the map"
 
@@ -115,6 +115,11 @@ class Findings:
         if share is not None and share >= _ALMOST_ALL:
             return "; ".join([*parts, f"check that the reward can be reached, or continue with {longer}"])
         return "; ".join([*parts, f"continue with {longer}, or raise bonus_scale"])
+
+
+def may_be_unseen(name: str) -> bool:
+    """Return whether a metric is NaN, an empty cell, while there are no samples that show it."""
+    return name.startswith(_UNSEEN)
 
 
 def failed_seeds(config: RunConfig, metrics: dict[str, np.ndarray]) -> dict[int, str]:

@@ -28,7 +28,7 @@ from pcmlp.runs.config import RunConfig, seed_keys, to_json
 from pcmlp.runs.durable import room_for, write_text
 from pcmlp.runs.episodes import EpisodeLog, cut, read
 from pcmlp.runs.evaluate import Entered, Evaluator, evaluation_keys, is_due, scores
-from pcmlp.runs.findings import UNSEEN, Findings, failed_seeds
+from pcmlp.runs.findings import Findings, failed_seeds, may_be_unseen
 from pcmlp.runs.folder import Lock, RunFolder
 from pcmlp.runs.manifest import Manifest
 from pcmlp.runs.metrics import Row, as_read
@@ -269,8 +269,8 @@ class Run:
 
 
 def blank_unseen(row: Row) -> Row:
-    """Return the row with empty cells for errors that the samples cannot show."""
-    return {name: None if name in UNSEEN and np.isnan(value) else value for name, value in row.items()}
+    """Return the row with empty cells for errors that cannot be measured yet."""
+    return {name: None if may_be_unseen(name) and np.isnan(value) else value for name, value in row.items()}
 
 
 def mean_of(rows: list[Row]) -> dict[str, float]:

@@ -29,7 +29,7 @@ from pcmlp.errors import ConfigError
 from pcmlp.imagine import Starts
 from pcmlp.observed import Faults
 from pcmlp.replay import Transitions
-from pcmlp.spaces import Box
+from pcmlp.spaces import NOTHING_DECLARED, Box, Coordinates
 from pcmlp.tasks import acting
 from pcmlp.tasks.acting import to_host
 from pcmlp.tasks.checks import check_reward, check_terminal
@@ -92,6 +92,7 @@ class GymnasiumWorld(World):
         workers: int = 0,
         timeout: float = 60.0,
         max_faults: int = 100,
+        coordinates: Coordinates = NOTHING_DECLARED,
     ) -> "GymnasiumWorld":
         """Make a world from a function that makes the environment, or from one environment, which is copied
         by its spec if there are several seeds.
@@ -105,12 +106,13 @@ class GymnasiumWorld(World):
         picklable, and a script has to call this under `if __name__ == "__main__":`. Results do not depend on it. A step
         or reset in a worker that takes more than `timeout` seconds is a fault, and so is a worker that dies; without
         workers, an environment that hangs or crashes also hangs or crashes the run. A lane's fifth fault in a row, or
-        more than `max_faults` in all, raises `EnvironmentFault`.
+        more than `max_faults` in all, raises `EnvironmentFault`. `coordinates` say what the observation is made of.
         """
         environments = Environments.of(make, seeds, workers, timeout, max_faults)
         env = environments.first
         horizon = check_horizon(env, horizon)
-        states, actions = _box(env.observation_space), _box(env.action_space)
+        states = _box(env.observation_space, coordinates)
+        actions = _box(env.action_space)
         samples = environments.sample()
         if reward is not None:
             check_reward(reward, states, actions, samples)
@@ -270,6 +272,6 @@ def no_transition(key: Key[Array, ""], state: State, action: Action) -> State:
     )
 
 
-def _box(space: Any) -> Box:
+def _box(space: Any, coordinates: Coordinates = NOTHING_DECLARED) -> Box:
     with np.errstate(over="ignore"):  # the largest 64-bit float is infinite in 32 bits
-        return Box(space.low, space.high)
+        return Box(space.low, space.high, coordinates)

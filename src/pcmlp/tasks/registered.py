@@ -17,6 +17,7 @@ import equinox as eqx
 
 from pcmlp.errors import ConfigError, first_line
 from pcmlp.settings import setting
+from pcmlp.spaces import NOTHING_DECLARED, Coordinates
 from pcmlp.tasks.checks import import_gymnasium
 from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.types import Problem, Task
@@ -39,6 +40,7 @@ class SteppedTask(Task):
         reward: Callable | None,
         terminal: Callable | None,
         transition: Callable | None = None,
+        coordinates: Coordinates = NOTHING_DECLARED,
     ) -> GymnasiumWorld:
         """Return the world made of the environments that `make` creates."""
         return GymnasiumWorld.of(
@@ -50,6 +52,7 @@ class SteppedTask(Task):
             workers=self.workers,
             timeout=self.timeout,
             max_faults=self.max_faults,
+            coordinates=coordinates,
         )
 
 

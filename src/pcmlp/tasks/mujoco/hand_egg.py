@@ -25,11 +25,18 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from pcmlp.settings import setting
+from pcmlp.spaces import Body, Coordinates
 from pcmlp.tasks.checks import import_robotics
 from pcmlp.tasks.registered import SteppedTask
 from pcmlp.types import Action, Problem, State, never
 
 _EGG, _GOAL = slice(61, 68), slice(68, 75)  # a position and a quaternion each
+_JOINT = 54  # where the egg's position and quaternion are among the joints, after its velocity and spin
+_COORDINATES = Coordinates(
+    bodies=(Body("egg", place=_JOINT, rotation=_JOINT + 3, spin=_JOINT - 3, axis=2),),
+    copies=tuple((_EGG.start + i, _JOINT + i) for i in range(7)),
+    goals=tuple((_GOAL.start + i, _JOINT + i) for i in range(7)),
+)
 _DISTANCE, _ANGLE = 0.01, 0.1
 
 
@@ -42,7 +49,7 @@ class HandEgg(SteppedTask):
     def build(self) -> Problem:
         """Return the task's world."""
         import_robotics()
-        world = self.host_world(egg_in_hand, hand_egg_reward, never)
+        world = self.host_world(egg_in_hand, hand_egg_reward, never, coordinates=_COORDINATES)
         return Problem(world, success_return=5.0 - self.horizon)
 
 
