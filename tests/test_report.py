@@ -89,7 +89,9 @@ def test_the_interquartile_mean_has_an_interval_where_there_are_seeds(tmp_path):
     several = replace(run, metrics=columns, evaluated=np.ones(1, bool))
     assert interquartile_return(several).startswith("3 [")
     assert final_return(several) == "4 ± 3.56"  # with n - 1: sqrt((9 + 4 + 0 + 25) / 3)
-    one = replace(several, metrics={name: values[:, :1] for name, values in several.metrics.items()})
+    one = replace(
+        several, seeds=run.seeds[:1], metrics={name: values[:, :1] for name, values in several.metrics.items()}
+    )
     assert interquartile_return(one) == final_return(one) == "1"
 
 
