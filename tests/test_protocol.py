@@ -31,16 +31,19 @@ def locks(places, monkeypatch):
 
 @pytest.fixture
 def refused(places, capsys, record_property):
-    """A function that gives a command and returns the one line that refuses it; nothing is trained."""
+    """A function that gives a command and returns the one line that refuses it; nothing is trained. `mistake` is what
+    docs/reliability.md calls it."""
 
-    def refuse(*words):
+    def refuse(*words, mistake=None):
         before = len(places[2])
         capsys.readouterr()
         assert main([*words]) == 2
         line = capsys.readouterr().err
         assert line.count("\n") == 1
         assert len(places[2]) == before
-        record_property("bad input", (" ".join(words), line.removeprefix("pcmlp: ").strip()))
+        if mistake:
+            shown = line.removeprefix("pcmlp: ").strip().replace(str(Path.cwd() / "results"), "results")
+            record_property("bad input", (f"{words[0]} {words[1]} ({mistake})", shown))
         return line
 
     return refuse
@@ -85,7 +88,7 @@ def test_what_is_reported_needs_a_protocol_but_not_at_other_scales(locks, places
 def test_a_protocol_whose_settings_changed_is_refused_before_anything_runs(locks, refused, change, said):
     assert main(["paper", "locks", "--protocol"]) == 0
     locks[0] = replace(LOCK, **change)
-    line = refused("paper", "locks")
+    line = refused("paper", "locks", mistake=f"{next(iter(change))} changed since its protocol")
     assert f"{FILE}: locks/{said}; change it back, or write a new one" in line
 
 
@@ -114,7 +117,7 @@ def test_a_result_without_a_revision_is_refused(locks, refused):
     assert main(["paper", "locks", "--protocol"]) == 0
     assert main(["paper", "locks"]) == 0
     change_summary(RESULT, revision=None)
-    line = refused("report", "results")
+    line = refused("report", "results", mistake="a result of a protocol without a revision")
     assert "tiny: its summary.json has no git revision, which a result with a protocol needs; remove it" in line
     assert "has no git revision" in refused("paper", "locks")
     FILE.unlink()
@@ -139,7 +142,7 @@ def test_a_run_of_before_without_a_revision_is_not_kept(locks, places, refused):
 @pytest.mark.bad_input
 def test_tuning_seeds_are_not_reported(locks, refused):
     assert main(["paper", "locks", "--protocol"]) == 0
-    line = refused("paper", "locks", "--seeds", "99", "100")
+    line = refused("paper", "locks", "--seeds", "99", "100", mistake="seeds of tuning")
     assert (
         "combination-lock/tiny: seed 100: seeds 100 to 199 are for tuning, and locks is reported; give others" in line
     )

@@ -6,7 +6,14 @@ from scipy.stats import trim_mean
 
 from pcmlp.experiments.catalogue import DENSE_TASKS
 from pcmlp.published import MODEL_BASED, PAPER, dense_table
-from pcmlp.report.sections import Rank, interquartile_mean, normalise, profile, ranks
+from pcmlp.report.statistics import Rank, deviation, interquartile_mean, normalise, profile, ranks
+
+
+def test_the_deviation_is_that_of_a_sample():
+    assert deviation([1.0, 3.0]) == pytest.approx(np.sqrt(2))
+    rng = np.random.default_rng(0)
+    assert np.mean([deviation(rng.normal(size=4)) ** 2 for _ in range(20_000)]) == pytest.approx(1.0, rel=0.03)
+    assert np.isnan(deviation([1.0]))
 
 
 def test_the_interquartile_mean_ignores_the_worst_and_the_best_quarter():

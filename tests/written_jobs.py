@@ -22,7 +22,8 @@ def write_trained(config, out, command, status):
     (out / "config.json").write_text(to_json(config))
     rows = [(n, seed, n, 1) for n in range(config.num_iterations + 1) for seed in config.seeds]
     (out / "metrics.csv").write_text(metrics_of(rows))
-    ends = {"env_steps": config.steps, "final_return": 1.0, "final_success": 1.0, "env_steps_to_success": 4}
+    ends = {"env_steps": config.steps, "final_return": 1.0, "final_success": 1.0}
+    ends |= {"env_steps_to_success": 4, "env_steps_to_sustained_success": 4}
     seeds = [{"seed": seed, **ends} for seed in config.seeds]
     facts = {"status": status, "iterations": config.num_iterations, "command": command, "revision": REVISION}
     summary = {**facts, "seeds": seeds}

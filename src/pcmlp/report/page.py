@@ -28,7 +28,8 @@ from pcmlp.report.figures import plot_coverage, plot_visits
 from pcmlp.report.inline import content_policy, read_inline
 from pcmlp.report.maps import map_data
 from pcmlp.report.reading import Curve, Run, read_readable_runs
-from pcmlp.report.sections import Group, Scores, Section, arrange, profile, scores_of
+from pcmlp.report.sections import Group, Scores, Section, arrange, scores_of
+from pcmlp.report.statistics import profile
 from pcmlp.report.visits import spread
 from pcmlp.report.words import count_of, headline
 from pcmlp.runs.durable import write_text
