@@ -90,8 +90,10 @@ def test_vanishing_tells_how_far_the_bonus_fell(tmp_path):
     job = catalogue.VANISHING.jobs()[0]
     assert {one.label for one in catalogue.VANISHING.jobs()} == {"pcmlp"}
     columns = {
-        **{"env_steps": [0, 1000, 2000, 3000], "wall_s": [0.0, 1.0, 2.0, 3.0]},
-        **{"bonus_mean": [None, 2.0, 4.0, 0.5], "info_gain": [None, 7.0, 8.0, 9.0]},
+        "env_steps": [0, 1000, 2000, 3000],
+        "bonus_mean": [None, 2.0, 4.0, 0.5],
+        "info_gain": [None, 7.0, 8.0, 9.0],
+        "wall_s": [0.0, 1.0, 2.0, 3.0],
     }
     written_run(tmp_path / job.where, job, columns)
     tables = dict(vanishing_tables(Done((job,), FULL, tmp_path, tmp_path)))

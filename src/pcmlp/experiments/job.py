@@ -263,6 +263,7 @@ QUICK = Scale(
         "dense": ("half-cheetah/pcmlp", "half-cheetah/no-bonus", "half-cheetah/covariance-off", "pendulum/pcmlp"),
         "held_out": ("point-umaze/*", "mountain-car/*", "acrobot/*"),
         "ablation": ("mountain-car/*",),
+        "forgetting": ("mountain-car/*",),
     },
     most={"lemma_samples": 10_000, "lemma_runs": 20, "trials": 20, "plan_rounds": 5, "plan_attempts": 1, "places": 3},
 )
@@ -284,6 +285,7 @@ SMOKE = Scale(
         "held_out": ("point-umaze/*",),
         "ablation": ("mountain-car/*", "walker2d-et/c-0.1", "walker2d-et/covariance-off"),
         "planners": ("mountain-car/*",),
+        "forgetting": ("mountain-car/*",),
     },
     most={"lemma_samples": 300, "lemma_runs": 3, "trials": 2, "plan_rounds": 1, "plan_attempts": 1, "places": 2},
 )
