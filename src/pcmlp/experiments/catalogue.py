@@ -147,7 +147,7 @@ ABLATION = Experiment(
     "ablation",
     "How large a bonus",
     "section 7.4, figure 4",
-    "several sizes of the bonus, and one that does not depend on where the cover was",
+    "several sizes of the bonus, and one that does not know where the cover was",
     ablation_jobs,
     per_run("ablation", return_columns, bonus_columns),
 )

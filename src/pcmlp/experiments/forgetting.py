@@ -201,8 +201,8 @@ def mean_of(found: np.ndarray) -> float | str:
 FORGETTING = Experiment(
     name="forgetting",
     title="What a model forgets",
-    place="sections 1 and 4, the claim about forgetting",
-    shows="error on earlier policies' states: fitted to the cover, or to the latest policy",
+    place="sections 1 and 4",
+    shows="error of a model on earlier policies, fitted to the cover or to the latest policy",
     jobs=jobs,
     tables=tables,
 )
