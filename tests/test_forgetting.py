@@ -96,7 +96,7 @@ def test_held_out_rows_have_no_effect_on_a_fit():
     initial = jax.tree.map(lambda x: x[None], kind.init(keys[0], mdp))
     moved = log.rows.next_state + jnp.where(log.held_out[..., None], 5.0, 0.0)
     other = eqx.tree_at(lambda data: data.rows.next_state, log, moved)
-    one, two = (forgetting.fit(keys, kind, mdp, initial, data, jnp.array(2), jnp.array(False)) for data in (log, other))
+    one, two = (forgetting.fit(keys, kind, initial, data, jnp.array(2), jnp.array(False)) for data in (log, other))
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
         np.testing.assert_array_equal(a, b)
     errors = [np.asarray(forgetting.measure_errors(keys, one, data)) for data in (log, other)]

@@ -4,6 +4,8 @@ paper: sections 1 and 4 state that fitting the model to samples of the policy co
 here: it is measured. After each iteration n of a run, models are fitted to the rows of all policies 1 ... n (the cover)
 and to those of policy n alone (the latest), with the same networks, initial weights and number of SGD steps. Each fit
 is made twice: from the initial weights, and continued from the fit of the last iteration, which is how a model forgets.
+The units of inputs and outputs are always those of the cover. In units of the latest rows alone, earlier states would
+be far out, and the errors there would be those of the units.
 
     error_i = mean over held-out rows of policy i of | (P(s, a) - s') / std |,   std of s' - s over all rows of the seed
     earlier = mean over i < n of error_i,    own = error_n
@@ -26,14 +28,13 @@ from pcmlp.algorithms.stages import with_executed_actions
 from pcmlp.experiments.experiment import Done, Experiment, Row, Rows, Tables, write_table
 from pcmlp.experiments.job import PAPER_SEEDS, Job
 from pcmlp.models import Neural
-from pcmlp.models.neural import fit_units
+from pcmlp.models.neural import NeuralModel, fit_units
 from pcmlp.programs import program
 from pcmlp.replay import Replay, Transitions, drop_nonfinite
 from pcmlp.runs.config import build, seed_keys
 from pcmlp.runs.episodes import read
 from pcmlp.runs.metrics import read_table
 from pcmlp.trees import as_inputs, map_leading
-from pcmlp.types import MDP, FittedModel, Model
 
 # paper: no such experiment / here: ten iterations with the paper's settings, in which one policy is continued
 _STEPS = {"mountain-car": 20_000, "point-umaze": 20_000, "half-cheetah": 40_000}
@@ -90,29 +91,29 @@ def hold_out(valid: np.ndarray, iteration: np.ndarray) -> np.ndarray:
 @program
 def fit(
     keys: Key[Array, " seeds"],
-    kind: Model,
-    mdp: MDP,
-    model: FittedModel,
+    kind: Neural,
+    model: NeuralModel,
     log: Log,
     n: Int[Array, ""],
     latest_only: Bool[Array, ""],
-) -> FittedModel:
-    """Continue to fit each seed's model, after iteration n."""
+) -> NeuralModel:
+    """Continue to fit each seed's network, after iteration n."""
 
-    def fit_one(key: Key[Array, ""], model: FittedModel, log: Log) -> FittedModel:
-        return kind.train(key, mdp, model, log.fitted_to(n, latest_only))[0]
+    def fit_one(key: Key[Array, ""], model: NeuralModel, log: Log) -> NeuralModel:
+        units = fit_units(log.fitted_to(n, jnp.array(False)).data)
+        return kind.train_network(key, model, log.fitted_to(n, latest_only), units)[0]
 
     return map_leading(fit_one, keys, model, log)
 
 
 @program
-def measure_errors(keys: Key[Array, " seeds"], model: FittedModel, log: Log) -> Float[Array, "seeds n"]:
+def measure_errors(keys: Key[Array, " seeds"], model: NeuralModel, log: Log) -> Float[Array, "seeds n"]:
     """Return each seed's errors of one step, NaN at rows that are not held out."""
 
-    def measure_one(key: Key[Array, ""], model: FittedModel, log: Log) -> Float[Array, " n"]:
+    def measure_one(key: Key[Array, ""], model: NeuralModel, log: Log) -> Float[Array, " n"]:
         unit = fit_units(log.rows)[1].std  # of all rows, so that all models are measured in the same units
         state, action, next_state = log.rows.state, log.rows.action, log.rows.next_state
-        predicted = jax.vmap(model.expected(), (None, 0, 0))(key, state, action)
+        predicted = jax.vmap(model, (None, 0, 0))(key, state, action)
         error = jnp.linalg.norm((predicted - next_state) / unit[None, :], axis=1)
         return jnp.where(log.rows.valid & log.held_out, error, jnp.nan)
 
@@ -130,15 +131,13 @@ def compare_fits(job: Job, log: Log) -> Rows:
     initial = eqx.filter_vmap(lambda key: kind.init(key, mdp))(keys)
     iteration = np.asarray(log.iteration[0])
     fits = list(itertools.product((FRESH, CONTINUED), (COVER, LATEST)))
-    fitted: dict[tuple[str, str], FittedModel] = dict.fromkeys(fits, initial)
+    fitted: dict[tuple[str, str], NeuralModel] = dict.fromkeys(fits, initial)
     rows: Rows = []
     for n in range(1, int(iteration.max()) + 1):
         fit_keys = jax.vmap(lambda key, n=n: jr.fold_in(key, n))(keys)  # the same for all fits
         for begins, data in fits:
             before = initial if begins == FRESH else fitted[begins, data]
-            fitted[begins, data] = fit(
-                fit_keys, as_inputs(kind), mdp, before, log, jnp.array(n), jnp.array(data == LATEST)
-            )
+            fitted[begins, data] = fit(fit_keys, as_inputs(kind), before, log, jnp.array(n), jnp.array(data == LATEST))
             errors = np.asarray(measure_errors(fit_keys, fitted[begins, data], log))
             for seed, of_seed in zip(job.seeds, errors, strict=True):
                 of_policies = [float(np.nanmean(of_seed[iteration == i])) for i in range(1, n + 1)]
