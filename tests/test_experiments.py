@@ -327,3 +327,22 @@ def test_held_out_rows_are_shares_of_places(tmp_path, monkeypatch):
         file.write("c,1")
     with pytest.raises(ConfigError, match=r"places.csv: half-written or edited; remove it to make it again"):
         held_out.places_of(job, done)
+
+
+def test_coverage_after_each_tenth_of_the_steps(tmp_path):
+    job = next(job for job in held_out.jobs() if job.name == "ant-umaze/rnd")
+    assert job.seeds == (1234, 2314, 2345, 1235)
+    folder, held = RunFolder.create(tmp_path / job.where, to_json(job.config()))
+    held.close()
+    for n in range(51):
+        rows = [{"env_steps": 4_000 * n, "coverage": n / 100 + 0.01 * i * (n > 0)} for i in range(4)]
+        same = {"iteration": n, "eval_return_mean": 0.0}
+        folder.metrics.append([{**same, "seed": seed, **row} for seed, row in zip(job.seeds, rows, strict=True)])
+        if n == 0:  # nothing has been collected
+            assert held_out.coverage_rows(job, folder.path) == []
+    rows = held_out.coverage_rows(job, folder.path)
+    assert [row["env_steps"] for row in rows] == list(range(20_000, 200_001, 20_000))
+    assert rows[0]["coverage"] == pytest.approx(0.065)
+    for row in rows:
+        assert row["coverage"] - 0.015 < row["low"] < row["coverage"] < row["high"] < row["coverage"] + 0.015
+    assert {row["seeds"] for row in rows} == {4}

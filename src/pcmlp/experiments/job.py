@@ -266,6 +266,7 @@ QUICK = Scale(
             "mountain-car/c-1",
         ),
         "ablation": ("mountain-car/*",),
+        "forgetting": ("mountain-car/*",),
     },
     most={"lemma_samples": 10_000, "lemma_runs": 20, "trials": 20, "plan_rounds": 5, "plan_attempts": 1, "places": 3},
 )
@@ -288,6 +289,7 @@ SMOKE = Scale(
         "as_printed": ("*/pcmlp", "mountain-car/no-bonus", "mountain-car/covariance-off", "mountain-car/pcmlp-mppi"),
         "ablation": ("mountain-car/pcmlp", "mountain-car/no-bonus", "mountain-car/covariance-off"),
         "planners": ("mountain-car/*",),
+        "forgetting": ("mountain-car/*",),
     },
     most={"lemma_samples": 300, "lemma_runs": 3, "trials": 2, "plan_rounds": 1, "plan_attempts": 1, "places": 2},
 )

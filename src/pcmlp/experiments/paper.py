@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pcmlp.errors import ConfigError
-from pcmlp.experiments import as_printed, budget, catalogue, held_out, lemmas, pool, theorems
+from pcmlp.experiments import as_printed, budget, catalogue, forgetting, held_out, lemmas, pool, theorems
 from pcmlp.experiments.experiment import Done, Experiment, write_table
 from pcmlp.experiments.job import FULL, SCALES, Engine, Job, Scale, check_result, check_run, is_finished, run_local
 from pcmlp.experiments.protocol import check_reported, write_protocol
@@ -31,6 +31,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         held_out.HELD_OUT,
         catalogue.ABLATION,
         catalogue.VANISHING,
+        forgetting.FORGETTING,
         catalogue.PLANNERS,
         catalogue.WALL_CLOCK,
         theorems.COMBINATION_LOCK,

@@ -53,6 +53,18 @@ def interquartile_mean(scores: Sequence[np.ndarray]) -> Estimate:
     return Estimate(value, float(low), float(high))
 
 
+def mean_interval(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ends of the mean's interval at each point of [points, seeds]; NaN for a single seed. All points have
+    the same resamples."""
+    points, seeds = values.shape
+    if seeds < 2:
+        return np.full(points, np.nan), np.full(points, np.nan)
+    drawn = np.random.default_rng(0).integers(seeds, size=(_RESAMPLES, seeds))
+    weights = (drawn[:, :, None] == np.arange(seeds)).mean(axis=1)  # [resamples, seeds]
+    low, high = np.percentile(values @ weights.T, _INTERVAL, axis=1)
+    return low, high
+
+
 def profile(scores: Sequence[np.ndarray], thresholds: np.ndarray) -> np.ndarray:
     """Return the share of seeds above each threshold; every task has the same weight, however many seeds it has."""
     return np.mean([(seeds[:, None] > thresholds[None, :]).mean(axis=0) for seeds in scores], axis=0)
