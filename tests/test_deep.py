@@ -17,7 +17,8 @@ import pytest
 from jaxtyping import Array, Float, Int
 
 from pcmlp.algorithms import deep
-from pcmlp.algorithms.deep import Deep, imagination, imagined_starts
+from pcmlp.algorithms.deep import Deep, imagination
+from pcmlp.algorithms.starts import imagined_starts
 from pcmlp.bonus import CappedBonus
 from pcmlp.errors import ConfigError
 from pcmlp.features import RandomNetwork
@@ -394,7 +395,7 @@ def test_exploring_reward_free_ignores_the_reward(run):
 def test_all_or_no_imagined_episodes_begin_at_the_replay(share):
     rows = Transitions(*[jnp.full((3, 1), 0.7)] * 2, jnp.zeros(3), jnp.zeros((3, 1)), *[jnp.ones(3, bool)] * 3)
     replay = Replay.empty(rows, 8).add(rows)  # and five rows that were never written
-    starts = eqx.filter_jit(imagined_starts)(jr.key(0), spied(replay_starts=share), LINE, replay)
+    starts = eqx.filter_jit(imagined_starts)(jr.key(0), LINE, replay, 1024, share, 0.0)
     if share:
         np.testing.assert_array_equal(starts, np.float32(0.7))
     else:

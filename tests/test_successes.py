@@ -13,9 +13,8 @@ from pcmlp.runs.evaluate import evaluate_run
 from pcmlp.runs.policy import load_run
 from pcmlp.successes import Groups, describe_success, interval
 
-TRAIN = (
-    "train point-umaze --algo random --seeds 0 7 --steps 20 --set task.horizon=10 eval_episodes=2 samples_per_policy=10"
-)
+SMALL = "task.horizon=10 eval_episodes=2 samples_per_policy=10"
+TRAIN = f"train point-umaze --algo random --seeds 0 7 --steps 20 --set {SMALL}"
 SIDES = Groups(("left", "right", "nowhere"), lambda state: jnp.where(state[0] < 0.5, 0, 1), 40)
 
 
