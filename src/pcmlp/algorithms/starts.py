@@ -3,8 +3,8 @@
     s_0 = a state of the replay with probability `replayed`, else one of the world's own
 
 Where a task declares goals (`spaces.Coordinates`), a share `relabel` of the replayed states has its goal moved to where
-the same recorded episode was 10 to 20 steps later: a goal that can be reached, so that imagined episodes are paid. It is
-hindsight (Andrychowicz et al. 2017) in the imagination: model, bonus and world stay as they are.
+the same recorded episode was 10 to 20 steps later: a goal that can be reached, so that imagined episodes are paid. This
+is hindsight (Andrychowicz et al. 2017) in the imagination: model, bonus and world stay as they are.
 
 paper: not specified / here: as above; `relabel` is 0 by default.
 """
