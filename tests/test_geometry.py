@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from spaces_only import spaces_only
 
+from pcmlp.algorithms.deep import Deep
 from pcmlp.errors import ConfigError
+from pcmlp.features import RandomNetwork
 from pcmlp.models import Neural, Probabilistic
 from pcmlp.models.geometry import (
     Chart,
@@ -21,8 +23,11 @@ from pcmlp.models.geometry import (
     rotate,
     rotation_vector,
 )
+from pcmlp.planners import SAC, UniformPolicy
 from pcmlp.replay import Replay, Transitions
 from pcmlp.spaces import Body, Box, Coordinates
+from pcmlp.types import MDP, never
+from pcmlp.world import JaxWorld
 
 BODY = Body("egg", place=3, rotation=6, spin=0)
 
@@ -152,3 +157,73 @@ def test_a_model_measures_the_bodies_that_are_declared():
 def test_declarations_that_cannot_be(declared, line):
     with pytest.raises(ConfigError, match=f"^coordinates: {line}$"):
         Box([0.0] * 9, [1.0] * 9, declared)
+
+
+SPINNING = Box([-np.inf] * 10, [np.inf] * 10, Coordinates(bodies=(dataclasses.replace(BODY, axis=2),)))
+
+
+def spin_on(key, state, action):
+    """A body that spins on about a fixed direction, 0.1 s a step, and is pushed along x."""
+    rotation, spin = state[6:], rotate(state[6:], state[:3])
+    turned = multiply(quaternion(0.1 * spin), rotation)
+    return jnp.concatenate([rotate(conjugate(turned), spin), state[3:6].at[0].add(0.01 * action[0]), turned])
+
+
+def begin_anywhere(key):
+    numbers = jr.normal(key, (10,))
+    return jnp.concatenate([numbers[:3], 0.1 * numbers[3:6], numbers[6:] / jnp.linalg.norm(numbers[6:])])
+
+
+WORLD = JaxWorld(MDP(begin_anywhere, spin_on, lambda s, a, n: -n[3], never, SPINNING, Box.of(1.0, 1), 10))
+
+
+def test_a_turn_is_learned_better_from_the_geometry():
+    """With the same net and data: it is a linear function of the spin in the world's frame."""
+    keys = jr.split(jr.key(0), 2)
+    seen, unseen = (WORLD.collect(k[None], stacked(UniformPolicy(Box.of(1.0, 1))), 1_000)[0] for k in keys)
+    seen, unseen = (jax.tree.map(lambda x: x[0], rows) for rows in (seen, unseen))
+    errors = []
+    for geometry in (False, True):
+        dynamics = Neural(sizes=(32, 32), steps=400, batch=64, geometry=geometry)
+        model = eqx.filter_jit(lambda d=dynamics: d.init(jr.key(1), WORLD.mdp))()
+        replay = Replay(seen, jnp.zeros((), int))
+        fitted, _ = eqx.filter_jit(lambda m, r, d=dynamics: d.train(jr.key(2), WORLD.mdp, m, r))(model, replay)
+        errors.append(eqx.filter_jit(lambda m, rows: m.measure(WORLD.mdp, rows))(fitted, unseen))
+    plain, geometric = errors
+    assert float(geometric["held_out_egg_rad"]) < 0.5 * float(plain["held_out_egg_rad"]) < 0.1
+    assert float(geometric["held_out_egg_mm"]) < 2.0 * float(plain["held_out_egg_mm"])
+
+
+def kinds(learner):
+    leaves, structure = jax.tree.flatten(learner)
+    return structure, [(x.shape, x.dtype, x.weak_type) for x in leaves if eqx.is_array(x)]
+
+
+def stacked(policy):
+    return jax.tree.map(lambda x: x[None] if eqx.is_array(x) else x, policy)
+
+
+def test_algorithm_2_plans_in_such_a_model():
+    """An ensemble, with predicted rotations of length 1; and a learner keeps its kinds, or would be compiled again."""
+    algo = Deep(
+        features=RandomNetwork(sizes=(8,), distinct=True),
+        model=Neural(sizes=(8,), steps=2, batch=8, members=2, geometry=True),
+        planner=SAC(updates=2, streams=4, batch=8),
+        samples_per_policy=20,
+        num_starts=8,
+        bounded=False,
+    )
+    keys = jr.split(jr.key(0), 1)
+    learner, metrics = algo.start(keys, WORLD.mdp, 2), []
+    first = kinds(learner)
+    for n in (1, 2):
+        learner, measured, *_ = algo.iterate(keys, WORLD, learner, n)
+        metrics.append(measured)
+        assert kinds(learner) == first
+    assert np.isnan(metrics[0]["held_out_egg_rad"]).all()
+    assert all(np.isfinite(x).all() for x in metrics[1].values())
+    alone = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, learner.model)
+    state = learner.replay.data.state[0, 0]
+    for key in jr.split(jr.key(3), 5):
+        state = alone(key, state, jnp.ones(1))
+    assert float(jnp.linalg.norm(state[6:])) == pytest.approx(1.0, abs=1e-5)

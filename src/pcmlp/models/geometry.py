@@ -87,17 +87,29 @@ class Chart:
         levels = clip(self.levels(state) + change[:count])
         if self.is_plain:
             return levels
-        dims = self._plain_dims()
-        state = state.at[jnp.array(dims, int)].set(levels[: len(dims)])
-        for i, body in enumerate(self.coordinates.bodies):
-            turn = quaternion(part(change, count + 3 * i, 3))
-            # The product with a small turn has the sign of q: a reward may tell q from -q.
-            turned = unit(multiply(turn, rotation(body, state)))
-            spin = rotate(conjugate(turned), part(levels, len(dims) + 3 * i, 3))
-            state = state.at[body.rotation : body.rotation + 4].set(turned)
-            state = state.at[body.spin : body.spin + 3].set(spin)
-        copies = jnp.array(self.coordinates.copies, int).reshape(-1, 2)
-        return state.at[copies[:, 0]].set(state[copies[:, 1]])
+        bodies, plain = self.coordinates.bodies, len(self._plain_dims())
+        # The product with a small turn has the sign of q: a reward may tell q from -q.
+        turned = [
+            unit(multiply(quaternion(part(change, count + 3 * i, 3)), rotation(body, state)))
+            for i, body in enumerate(bodies)
+        ]
+        spins = [rotate(conjugate(q), part(levels, plain + 3 * i, 3)) for i, q in enumerate(turned)]
+        return jnp.concatenate([state, levels[:plain], *turned, *spins])[jnp.array(self._sources())]
+
+    def _sources(self) -> list[int]:
+        """Return which number of (s, new levels, new rotations, new spins) each coordinate of s' is."""
+        bodies = self.coordinates.bodies
+        moved = [
+            *self._plain_dims(),
+            *(body.rotation + i for body in bodies for i in range(4)),
+            *(body.spin + i for body in bodies for i in range(3)),
+        ]
+        sources = list(range(self.size))  # goals stay
+        for number, dim in enumerate(moved, self.size):
+            sources[dim] = number
+        for copy, original in self.coordinates.copies:
+            sources[copy] = sources[original]
+        return sources
 
     def _plain_dims(self) -> tuple[int, ...]:
         """Return the coordinates that are predicted as they are."""
