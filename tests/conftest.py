@@ -95,3 +95,19 @@ def tiny_trpo(tiny):
         "planner.value_sizes=8",
         "planner.value_batch=20",
     )
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """The folders of runs and results of experiments, in an empty folder; the runs that were trained, which only look
+    as if they had been; and the status that they end with."""
+    from written_jobs import write_trained
+
+    def train(config, out, *, command, **_):
+        trained.append(out)
+        return write_trained(config, out, command, status[0])
+
+    trained, status = [], ["finished"]
+    monkeypatch.setattr("pcmlp.experiments.job.train", train)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "runs", tmp_path / "results", trained, status

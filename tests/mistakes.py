@@ -57,6 +57,7 @@ COMMANDS = [
     ("list pcmpl", "the nearest is pcmlp"),
     ("paper spares", "the nearest is sparse"),
     ("paper sparse --jobs 0", "give 1 or more"),
+    ("paper sparse --protocol --scale quick", "leave out --scale quick"),
     ("export runs/mountain-car-pcmlp", "--minari NAME is missing"),
     ("theory lin", "linear-mdp"),
 ]

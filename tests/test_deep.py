@@ -341,13 +341,18 @@ def test_seeds_have_their_own_features_and_models(first, run):
     assert not np.isclose(run[0].samples.action[0], run[0].samples.action[1]).any()
 
 
-def test_covariance_off_stays_the_ridge():
+def test_the_control_pays_as_much_as_the_cover_would():
+    """Its bonus is a multiple of |phi|, and has the mean over the samples that the bonus of Sigma_n has there."""
     history = [iteration for iteration, _ in learn(spied(covariance=False), iterations=3)]
-    for learner, metrics, samples, _ in history:
-        np.testing.assert_array_equal(learner.covariance.matrix, np.stack([np.float32(RIDGE) * np.eye(16)] * SEEDS))
-        np.testing.assert_allclose(metrics["info_gain"], 0.0, atol=1e-5)
-        norm = [np.linalg.norm(phi_of(learner, samples, seed), axis=1).mean() for seed in range(SEEDS)]
-        np.testing.assert_allclose(metrics["bonus_mean"], 2 * SCALE / np.sqrt(RIDGE) * np.array(norm), rtol=1e-4)
+    assert (history[-1].metrics["info_gain"] > history[0].metrics["info_gain"]).all()  # Sigma_n grows all the same
+    for learner, _, samples, _ in history:
+        for seed in range(SEEDS):
+            phi, sigma = phi_of(learner, samples, seed), np.asarray(learner.covariance.matrix[seed], np.float64)
+            cover = 2 * np.sqrt(np.einsum("ni,ij,nj->n", phi, np.linalg.inv(sigma), phi))
+            static = 2 * np.linalg.norm(phi @ np.asarray(learner.bonus.whitener[seed]), axis=1)
+            assert static.mean() == pytest.approx(cover.mean(), rel=1e-3)
+            ratio = static / np.linalg.norm(phi, axis=1)
+            np.testing.assert_allclose(ratio, ratio.mean(), rtol=1e-4)
 
 
 def test_no_bonus_is_no_difference():

@@ -1,25 +1,31 @@
 """The experiments: their runs and tables, held-out places, the demo."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from written_runs import write_summary
 
 from pcmlp.errors import ConfigError
-from pcmlp.experiments import catalogue, demo, held_out
+from pcmlp.experiments import as_printed, catalogue, demo, held_out
 from pcmlp.experiments.experiment import Done, slope, solved_columns, timed_tables, vanishing_tables, write_table
 from pcmlp.experiments.job import FULL
 from pcmlp.experiments.paper import EXPERIMENTS
+from pcmlp.experiments.reruns import rerun, rerun_rows
+from pcmlp.published import dense_table
 from pcmlp.runs.config import to_json
 from pcmlp.runs.folder import RunFolder
 from pcmlp.tasks import TASKS
 from pcmlp.tasks.mujoco.ant_umaze import ant_umaze_map
 from pcmlp.tasks.point_umaze import maze_map
 
-SOLVED = {"seed": 0, "env_steps": 3000, "final_return": 93.0, "final_success": 1.0, "env_steps_to_success": 400}
-NEVER = {**SOLVED, "seed": 1, "final_return": -1.0, "final_success": 0.0, "env_steps_to_success": None}
+SOLVED = {"seed": 0, "env_steps": 3000, "final_return": 93.0, "final_success": 1.0}
+SOLVED |= {"env_steps_to_success": 400, "env_steps_to_sustained_success": 600}
+NEVER = {**SOLVED, "seed": 1, "final_return": -1.0, "final_success": 0.0}
+NEVER |= {"env_steps_to_success": None, "env_steps_to_sustained_success": None}
 MACHINE = {"wall_s": 2.4, "compile_s": 1.0, "device": "cpu", "versions": {"jax": "0.1"}}
 
 
@@ -42,9 +48,61 @@ def test_rows_of_runs_with_a_goal():
     row = solved_columns(catalogue.sparse_job("mountain-car", "pcmlp"), {"seeds": [SOLVED, NEVER]})
     assert (row["task"], row["run"], row["solved"]) == ("mountain-car", "pcmlp", "1 of 2")
     assert (row["median_steps"], row["most_steps"], row["final_return"]) == ("", "", 46.0)  # one took for ever
-    most = solved_columns(catalogue.sparse_job("mountain-car", "pcmlp"), {"seeds": [SOLVED, SOLVED, NEVER]})
-    assert (most["median_steps"], most["most_steps"]) == (400, "")
+    lost = {**SOLVED, "env_steps_to_sustained_success": None}
+    most = solved_columns(
+        catalogue.sparse_job("mountain-car", "pcmlp"), {"seeds": [SOLVED, SOLVED, SOLVED, lost, NEVER]}
+    )
+    assert (most["solved"], most["median_steps"], most["most_steps"]) == ("4 of 5", 400, "")
+    assert (most["sustained"], most["median_steps_sustained"]) == ("3 of 5", 600)
+    assert (most["std"], most["iqm"]) == (42.04, 93.0)  # with n - 1; of 93 93 93 93 -1
+    assert most["iqm_low"] <= 93.0 == most["iqm_high"]
     assert solved_columns(catalogue.sparse_job("acrobot", "no-bonus"), {"seeds": [NEVER]})["median_steps"] == ""
+
+
+def test_sustained_success_of_older_runs_comes_from_their_metrics(tmp_path):
+    job = replace(catalogue.sparse_job("mountain-car", "pcmlp"), seeds=(0, 1))
+    shares = {"env_steps": [0, 10, 20, 30], "eval_success": [0.0, 1.0, 0.5, 1.0]}
+    written_run(tmp_path / job.where, job, shares)
+    write_summary(tmp_path / job.where, {**MACHINE, "seeds": [{"seed": 0}, {"seed": 1}]})
+    done = Done((job,), FULL, tmp_path, tmp_path)
+    assert [seed["env_steps_to_sustained_success"] for seed in done.summary(job)["seeds"]] == [30, 30]
+
+
+def test_reruns_tell_the_spread_of_seeds_from_that_of_the_same_seed():
+    job = replace(catalogue.dense_job("walker2d-et"), seeds=(0, 1))
+    other = catalogue.dense_job("ant")
+    summaries = {
+        one: {"seeds": [{"final_return": x} for x in returns]}
+        for one, returns in ((job, (1.0, 5.0)), (rerun(job), (4.0, 5.0)), (other, (0.0, 0.0)))
+    }
+    [row] = rerun_rows(summaries)
+    assert (row["task"], row["run"], row["seeds"]) == ("walker2d-et", "pcmlp", 2)
+    assert (row["return"], row["return_of_reruns"]) == (3.0, 4.5)
+    assert row["std_of_seeds"] == round(np.sqrt(8), 2)
+    assert row["std_of_reruns"] == 1.5  # sqrt((3² / 2 + 0) / 2)
+    assert rerun(job).config() == job.config()
+    changed = replace(rerun(job), settings=("bonus_scale=0",))
+    with pytest.raises(ConfigError, match=r"walker2d-et/pcmlp-rerun: has other settings or seeds"):
+        rerun_rows({job: summaries[job], changed: summaries[job]})
+
+
+def test_the_two_spreads_of_reruns_agree_if_the_seeds_make_no_difference():
+    rng = np.random.default_rng(0)
+    job = replace(catalogue.dense_job("walker2d-et"), seeds=tuple(range(2_000)))
+    made = {one: {"seeds": [{"final_return": x} for x in rng.normal(size=2_000)]} for one in (job, rerun(job))}
+    [row] = rerun_rows(made)
+    assert row["std_of_seeds"] == pytest.approx(1.0, abs=0.05)
+    assert row["std_of_reruns"] == pytest.approx(1.0, abs=0.05)
+
+
+def test_reruns_have_a_table_of_their_own():
+    job = replace(catalogue.dense_job("walker2d-et"), seeds=(0, 1))
+    summary = {"seeds": [{"final_return": x, "env_steps": 9} for x in (1.0, 3.0)], **MACHINE}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Done, "summary", lambda *_: summary)
+        made = dict(EXPERIMENTS["dense"].tables(Done((job, rerun(job)), FULL, Path(), Path())))
+    assert [row["run"] for row in made["dense"]] == ["pcmlp", "pcmlp-rerun"]
+    assert [row["std_of_reruns"] for row in made["reruns"]] == [0.0]
 
 
 def test_sparse_has_every_algorithm_and_its_controls_differ_in_one_setting():
@@ -62,17 +120,47 @@ def test_the_dense_table_has_what_was_published():
     assert first == [f"{task}/pcmlp" for task in ("half-cheetah", "slim-humanoid-et", "hopper-et", "walker2d-et")]
     summary = {"seeds": [{"final_return": x, "env_steps": 9} for x in (1.0, 3.0)], **MACHINE}
     row = row_of("dense", catalogue.dense_job("ant"), summary)
-    assert (row["final_return"], row["std"], row["worst_return"], row["best_return"]) == (2.0, 1.0, 1.0, 3.0)
+    assert (row["final_return"], row["std"], row["worst_return"], row["best_return"]) == (2.0, 1.4, 1.0, 3.0)
+    assert (row["iqm"], row["iqm_low"], row["iqm_high"]) == (2.0, 1.0, 3.0)
     assert row["paper"] == 1583.1
     assert row["paper"] < row["best_of_benchmark"]
     assert row_of("dense", catalogue.dense_job("gym:Pusher-v5"), summary)["paper"] == ""
 
 
 def test_the_ablation_says_which_bonus_a_run_had():
-    rows = [row_of("ablation", job, {"seeds": [SOLVED, NEVER]}) for job in catalogue.ablation_jobs()]
-    of_the_car = [(row["bonus_scale"], row["covariance"]) for row in rows if row["task"] == "mountain-car"]
-    assert of_the_car == [(0.0, "on"), (0.05, "on"), (1.0, "on"), (5.0, "on"), (5.0, "off")]
-    assert [row["bonus_scale"] for row in rows if row["run"] == "pcmlp"] == [0.01]
+    rows = [row_of("ablation", job, {"seeds": [SOLVED, NEVER]}) for job in catalogue.ABLATION.jobs()]
+    weights = {
+        task: [(row["bonus_scale"], row["covariance"]) for row in rows if row["task"] == task]
+        for task in ("mountain-car", "walker2d-et")
+    }
+    assert weights["mountain-car"] == [(0.0, "on"), (1.0, "on"), (5.0, "on"), (5.0, "off")]
+    assert weights["walker2d-et"] == [(0.0, "on"), (0.01, "on"), (1.0, "on"), (0.1, "on"), (0.1, "off")]
+
+
+def test_the_runs_as_printed_have_the_papers_tasks_settings_and_seeds():
+    jobs = {job.name: job for job in as_printed.jobs()}
+    assert {name for name in jobs if name.endswith("/pcmlp")} == {
+        f"{task}/pcmlp" for task in ("mountain-car", "acrobot", "hand-egg", "ant-umaze", *dense_table())
+    }
+    for job in jobs.values():
+        assert job.seeds == (1234, 2314, 2345, 1235)
+        assert job.config().preset == ("ours" if job.algo in ("slbo", "mbpo") else "paper")
+    plain = jobs["mountain-car/pcmlp"].config().algorithm
+    for name, job in jobs.items():
+        task, label = name.split("/")
+        if task == "mountain-car" and job.algo == "pcmlp":  # one setting differs from the table of appendix D
+            assert (job.config().algorithm == plain) == (label == "pcmlp")
+            assert len(job.settings) == 1 + (label != "pcmlp")
+
+
+def test_the_runs_as_printed_have_a_table_for_goals_and_one_for_returns():
+    done = Done((as_printed.printed("acrobot"), as_printed.printed("ant")), FULL, Path(), Path())
+    returns = {**SOLVED, "final_success": None}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Done, "summary", lambda _, job: {"seeds": [returns if job.task == "ant" else SOLVED], **MACHINE})
+        found = dict(as_printed.AS_PRINTED.tables(done))
+    assert [(row["task"], row["solved"]) for row in found["goals"]] == [("acrobot", "1 of 1")]
+    assert [(row["task"], row["paper"]) for row in found["returns"]] == [("ant", 1583.1)]
 
 
 def written_run(path, job, columns):
@@ -88,13 +176,21 @@ def written_run(path, job, columns):
 
 def test_vanishing_tells_how_far_the_bonus_fell(tmp_path):
     job = catalogue.VANISHING.jobs()[0]
-    columns = {"env_steps": [0, 1000, 2000, 3000], "bonus_mean": [None, 2.0, 4.0, 0.5], "wall_s": [0.0, 1.0, 2.0, 3.0]}
+    assert {one.label for one in catalogue.VANISHING.jobs()} == {"pcmlp"}
+    columns = {
+        "env_steps": [0, 1000, 2000, 3000],
+        "wall_s": [0.0, 1.0, 2.0, 3.0],
+        "bonus_mean": [None, 2.0, 4.0, 0.5],
+        "info_gain": [None, 7.0, 8.0, 9.0],
+    }
     written_run(tmp_path / job.where, job, columns)
     tables = dict(vanishing_tables(Done((job,), FULL, tmp_path, tmp_path)))
     assert [row["bonus_mean"] for row in tables["bonus"]] == [2.0, 4.0, 0.5]
     assert [row["iteration"] for row in tables["bonus"]] == [1, 2, 3]
     assert (tables["vanishing"][0]["peak"], tables["vanishing"][0]["last"]) == (4.0, 0.5)
     assert tables["vanishing"][0]["fall"] == 8.0
+    assert [row["info_gain"] for row in tables["bonus"]] == [7.0, 8.0, 9.0]
+    assert tables["vanishing"][0]["info_gain"] == 9.0
 
 
 def test_wall_clock_times_the_last_iteration_on_one_machine(tmp_path):
@@ -104,7 +200,7 @@ def test_wall_clock_times_the_last_iteration_on_one_machine(tmp_path):
     for job, device in zip(jobs, ("cpu", "gpu"), strict=True):
         columns = {"env_steps": [0, 200, 400, 600], "wall_s": [1.0, 60.0, 65.0, 66.0]}
         folder = written_run(tmp_path / job.where, job, columns)
-        folder.write_summary({**MACHINE, "device": device})
+        folder.write_summary({**MACHINE, "device": device, "seeds": []})
     rows = dict(timed_tables(Done(jobs[:1], FULL, tmp_path, tmp_path)))["wall_clock"]
     assert (rows[0]["s_per_1000_steps"], rows[0]["steps_timed"], rows[0]["compile_s"]) == (5.0, 200, 1.0)
     with pytest.raises(ConfigError, match=r"wall_clock: timed on several machines \(cpu, gpu\); remove it"):
@@ -231,3 +327,22 @@ def test_held_out_rows_are_shares_of_places(tmp_path, monkeypatch):
         file.write("c,1")
     with pytest.raises(ConfigError, match=r"places.csv: half-written or edited; remove it to make it again"):
         held_out.places_of(job, done)
+
+
+def test_coverage_after_each_tenth_of_the_steps(tmp_path):
+    job = next(job for job in held_out.jobs() if job.name == "ant-umaze/rnd")
+    assert job.seeds == (1234, 2314, 2345, 1235)
+    folder, held = RunFolder.create(tmp_path / job.where, to_json(job.config()))
+    held.close()
+    for n in range(51):
+        rows = [{"env_steps": 4_000 * n, "coverage": n / 100 + 0.01 * i * (n > 0)} for i in range(4)]
+        same = {"iteration": n, "eval_return_mean": 0.0}
+        folder.metrics.append([{**same, "seed": seed, **row} for seed, row in zip(job.seeds, rows, strict=True)])
+        if n == 0:  # nothing has been collected
+            assert held_out.coverage_rows(job, folder.path) == []
+    rows = held_out.coverage_rows(job, folder.path)
+    assert [row["env_steps"] for row in rows] == list(range(20_000, 200_001, 20_000))
+    assert rows[0]["coverage"] == pytest.approx(0.065)
+    for row in rows:
+        assert row["coverage"] - 0.015 < row["low"] < row["coverage"] < row["high"] < row["coverage"] + 0.015
+    assert {row["seeds"] for row in rows} == {4}

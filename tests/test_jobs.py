@@ -2,6 +2,7 @@
 
 import io
 import json
+import multiprocessing
 import os
 import shlex
 import signal
@@ -10,8 +11,10 @@ import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import fake_gpu
+import jax
 import pytest
 from rich.console import Console
 from same_run import assert_same_run
@@ -23,14 +26,14 @@ from pcmlp.experiments import order, pool, share, table
 from pcmlp.experiments.catalogue import sparse_job
 from pcmlp.experiments.experiment import Done, machine_columns, timed_tables
 from pcmlp.experiments.job import FULL, Job, run_local
-from pcmlp.experiments.job_process import Progress
+from pcmlp.experiments.job_process import Progress, attempt_job
 from pcmlp.experiments.order import Queue
 from pcmlp.experiments.outcome import Outcome, Tally
 from pcmlp.report.reading import load
 from pcmlp.runs import checkpoint
 from pcmlp.runs.compiling import program_key
 from pcmlp.runs.config import to_json
-from pcmlp.runs.summary import read_summary
+from pcmlp.runs.summary import device_memory_mb, read_summary
 from pcmlp.runs.train import train
 
 SMALL = ("task.horizon=2", "task.actions=2", "eval_episodes=2")
@@ -182,6 +185,38 @@ def test_the_first_error_is_raised_and_all_are_named():
     assert said[-2:] == ["1 finished, 1 failed, 1 refused; 0 begun again; 1 s", "not finished: b, c"]
 
 
+class TestErrors:
+    """What a run raises is its outcome; but if its device is lost, its process ends, and the run begins again."""
+
+    @pytest.fixture
+    def attempted(self, tmp_path, monkeypatch):
+        def attempt(error):
+            def run_job(*_, **__):
+                raise error
+
+            monkeypatch.setattr("pcmlp.experiments.job.run_job", run_job)
+            monkeypatch.setattr("pcmlp.runs.cache.prepare", lambda: None)
+            return attempt_job(asdict(lock("a")), tmp_path, tmp_path, multiprocessing.Pipe()[1], on_gpu=False)
+
+        return attempt
+
+    def test_a_lost_device(self, attempted):
+        with pytest.raises(jax.errors.JaxRuntimeError, match="CUDA_ERROR"):
+            attempted(jax.errors.JaxRuntimeError("INTERNAL: CUDA_ERROR_MPS_SERVER_NOT_READY"))
+
+    @pytest.mark.parametrize(
+        ("error", "said"),
+        [
+            (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"), "not enough memory (RESOURCE_EXHAUSTED"),
+            (ValueError("no such row"), "unexpected error, ValueError: no such row"),
+        ],
+    )
+    def test_other_errors(self, attempted, error, said):
+        outcome = attempted(error)
+        assert outcome.status == "failed"
+        assert said in outcome.line
+
+
 class TestSharedDevice:
     """The seconds of a run that shared its device are no measure of speed."""
 
@@ -199,7 +234,13 @@ class TestSharedDevice:
     def test_a_run_alone_has_its_seconds(self, tmp_path):
         train(lock("a").config(), tmp_path / "run")
         assert read_summary(tmp_path / "run")["shared_device"] is False
+        assert read_summary(tmp_path / "run")["peak_memory_mb"] is None  # a CPU
         assert load(tmp_path / "run").wall_s > 0
+
+    def test_the_most_memory_of_a_device(self, monkeypatch):
+        stats = {"bytes_in_use": 5_000_000, "peak_bytes_in_use": 1_844_960_000}
+        monkeypatch.setattr("pcmlp.runs.summary.jax.devices", lambda: [SimpleNamespace(memory_stats=lambda: stats)])
+        assert device_memory_mb() == 1845.0
 
     def test_tables_leave_the_seconds_out(self, monkeypatch):
         job = lock("a")

@@ -112,9 +112,9 @@ class TestDaemon:
             assert daemon.environment() == made
         assert not pipes.parent.exists()
         orders = calls.read_text().splitlines()
-        assert orders[0] == "start "  # it sees all GPUs: a process chooses among those that the daemon sees
         assert orders[-1].startswith("quit")
-        assert sum(order.startswith("start") for order in orders) == 1
+        starts = [order for order in orders if order.startswith("start")]  # it may be asked before it has started
+        assert starts == ["start "]  # it sees all GPUs: a process chooses among those that the daemon sees
 
     @pytest.mark.fault("the MPS daemon of a sweep is killed", "the next run starts another daemon")
     def test_a_daemon_that_died_is_started_again(self, calls):

@@ -197,6 +197,16 @@ def test_charts_without_anything_to_show_are_left_out(tmp_path):
     assert [chart.column for chart in charts_of(section.groups[0])] == ["eval_return_mean", "coverage"]
 
 
+def test_coverage_has_the_interval_of_its_mean_within_its_range(tmp_path):
+    run = load(write_run(tmp_path / "run", 4))
+    run.metrics["coverage"] = np.array([[0.1, 0.3]] * len(run.metrics["env_steps"]))
+    (section,) = arrange([run])
+    lines = group_data(section.groups[0], {"run": 0})["runs"][0]["lines"]
+    line = lines["coverage"]
+    assert 0.1 <= line["surely_low"][0] < line["mean"][0] < line["surely_high"][0] <= 0.3
+    assert "surely_low" not in lines["eval_return_mean"]
+
+
 def test_a_map_has_the_points_and_shares_of_each_policy(tmp_path):
     found = map_data(load(write_run(tmp_path / "maze", 4, task="point-umaze")))
     assert found is not None

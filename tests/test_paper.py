@@ -5,6 +5,7 @@ from pathlib import Path
 
 import jax
 import pytest
+from written_jobs import LOCK, TINY, metrics_of
 from written_runs import write_summary
 
 from pcmlp.cli import main
@@ -14,39 +15,8 @@ from pcmlp.experiments.catalogue import sparse_job
 from pcmlp.experiments.experiment import Experiment, per_run, solved_columns
 from pcmlp.experiments.job import FULL, QUICK, SCALES, SMOKE, Job, check_result, is_finished, run_job, run_local
 from pcmlp.experiments.paper import EXPERIMENTS
-from pcmlp.runs.metrics import COLUMNS
 
-TINY = ("task.horizon=2", "task.actions=2", "eval_episodes=2")
-LOCK = Job("locks", "combination-lock", "tiny", "pcmlp-linear", 8, TINY, (0,))
 RESULTS = Path(__file__).parents[1] / "results"
-
-
-def metrics_of(rows):
-    """The text of a metrics.csv, from the first cells of each row."""
-    cells = ((*row, *[""] * (len(COLUMNS) - len(row))) for row in rows)
-    return "".join(",".join(map(str, line)) + "\n" for line in (COLUMNS, *cells))
-
-
-@pytest.fixture
-def places(tmp_path, monkeypatch):
-    """Runs and results; as if trained, since what a run does is test_runs' business."""
-
-    def train(config, out, *, command, **_):
-        trained.append(out)
-        out.mkdir(parents=True)
-        (out / "config.json").write_text(job.to_json(config))
-        rows = [(n, seed, n, 1) for n in range(config.num_iterations + 1) for seed in config.seeds]
-        (out / "metrics.csv").write_text(metrics_of(rows))
-        ends = {"env_steps": config.steps, "final_return": 1.0, "final_success": 1.0, "env_steps_to_success": 4}
-        seeds = [{"seed": seed, **ends} for seed in config.seeds]
-        summary = {"status": status[0], "iterations": config.num_iterations, "seeds": seeds, "command": command}
-        write_summary(out, summary)
-        return summary
-
-    trained, status = [], ["finished"]
-    monkeypatch.setattr(job, "train", train)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path / "runs", tmp_path / "results", trained, status
 
 
 def test_a_finished_job_is_kept_and_not_run_again(places):

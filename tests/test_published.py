@@ -25,7 +25,7 @@ def test_the_best_of_a_dense_row_is_bold_and_what_is_unfinished_never(tmp_path):
     ]
     text = compose(runs, static=False)
     bold = re.findall(r'class="[^"]*best"[^>]*><span>([^<]*)', text)
-    assert bold == ["9,100.0 ± 100.0", "177.3 ± 1.9", "-3.8 ± 0.2"]
+    assert bold == ["9,100.0 ± 141.4", "177.3 ± 1.9", "-3.8 ± 0.2"]
     page = Page(text)
     assert "unfinished: 12 of 15 steps" in page.words
     assert "differs from the benchmark's in three cells" in page.words
@@ -44,7 +44,7 @@ def test_what_is_not_as_published_is_never_bold_and_has_no_rank_or_score(tmp_pat
     assert not any(is_comparable(run) for run in (short, broken, longer))
     text = compose([short, broken, longer], static=False)
     page = Page(text)
-    assert "9,100.0 ± 100.0not compared: episodes of 20 steps, 12 env steps" in page.words
+    assert "9,100.0 ± 141.4not compared: episodes of 20 steps, 12 env steps" in page.words
     assert "not a number at the end" in page.words
     assert 'class="best"' not in text
     assert "ours: pcmlp</span></th>" not in text

@@ -1,6 +1,5 @@
 """gym:ID: any registered environment by its name, with functions from a file or learned ones."""
 
-import contextlib
 import io
 import json
 import subprocess
@@ -211,7 +210,7 @@ def longer(tiny_trpo):
 
 
 @pytest.fixture(scope="module")
-def in_turn(tmp_path_factory, tiny_trpo):
+def whole_run(tmp_path_factory, tiny_trpo):
     out = tmp_path_factory.mktemp("runs") / "run"
     train(longer(tiny_trpo), out, console=Console(file=io.StringIO()))
     return read_metrics(out)
@@ -224,30 +223,8 @@ def same(here, there):
             np.testing.assert_array_equal(here[name], there[name], err_msg=name)
 
 
-@pytest.mark.parametrize("stop", [2, None])
-def test_saving_one_iteration_during_the_next_changes_nothing(stop, in_turn, tmp_path, tiny_trpo, monkeypatch):
-    """As on an accelerator, where a stage is under way while the last iteration is evaluated and saved."""
-    monkeypatch.setattr("pcmlp.runs.run.runs_beside", lambda world: True)
-    begun = []
-
-    def asked():
-        begun.append(None)
-        return stop is not None and len(begun) == stop + 1
-
-    monkeypatch.setattr("pcmlp.runs.train.stop_when_asked", lambda *_: contextlib.nullcontext(asked))
-    config, out = longer(tiny_trpo), tmp_path / "run"
-    first = train(config, out, console=Console(file=io.StringIO()))
-    if stop is not None:
-        assert (first["status"], max(read_metrics(out)["iteration"])) == ("stopped", stop)  # what had begun is there
-        assert train(config, out, console=Console(file=io.StringIO()), resume=True)["status"] == "finished"
-    same(in_turn, read_metrics(out))
-
-
 @pytest.mark.parametrize("where", ["collect", "evaluate"])
-def test_a_fault_during_the_next_iteration_loses_nothing_that_was_done(
-    where, in_turn, tmp_path, tiny_trpo, monkeypatch
-):
-    monkeypatch.setattr("pcmlp.runs.run.runs_beside", lambda world: True)
+def test_a_fault_loses_no_iteration_before_it(where, whole_run, tmp_path, tiny_trpo, monkeypatch):
     config, out = longer(tiny_trpo), tmp_path / "run"
     calls, whole = [], getattr(GymnasiumWorld, where)
 
@@ -264,7 +241,7 @@ def test_a_fault_during_the_next_iteration_loses_nothing_that_was_done(
             train(config, out, console=Console(file=io.StringIO()))
     assert max(read_metrics(out)["iteration"]) == {"collect": 2, "evaluate": 0}[where]
     train(config, out, console=Console(file=io.StringIO()), resume=True)
-    same(in_turn, read_metrics(out))
+    same(whole_run, read_metrics(out))
 
 
 DOCK = """

@@ -88,8 +88,11 @@ def test_the_interquartile_mean_has_an_interval_where_there_are_seeds(tmp_path):
     columns = {"iteration": np.ones((1, 4)), "env_steps": np.ones((1, 4)), "eval_return_mean": returns[None]}
     several = replace(run, metrics=columns, evaluated=np.ones(1, bool))
     assert interquartile_return(several).startswith("3 [")
-    one = replace(several, metrics={name: values[:, :1] for name, values in several.metrics.items()})
-    assert interquartile_return(one) == "1"
+    assert final_return(several) == "4 ± 3.56"  # with n - 1: sqrt((9 + 4 + 0 + 25) / 3)
+    one = replace(
+        several, seeds=run.seeds[:1], metrics={name: values[:, :1] for name, values in several.metrics.items()}
+    )
+    assert interquartile_return(one) == final_return(one) == "1"
 
 
 def test_a_certificate_is_drawn_as_the_gap_and_says_what_it_is_worth(tmp_path):

@@ -6,7 +6,14 @@ from scipy.stats import trim_mean
 
 from pcmlp.experiments.catalogue import DENSE_TASKS
 from pcmlp.published import MODEL_BASED, PAPER, dense_table
-from pcmlp.report.sections import Rank, interquartile_mean, normalise, profile, ranks
+from pcmlp.report.statistics import Rank, deviation, interquartile_mean, mean_interval, normalise, profile, ranks
+
+
+def test_the_deviation_is_that_of_a_sample():
+    assert deviation([1.0, 3.0]) == pytest.approx(np.sqrt(2))
+    rng = np.random.default_rng(0)
+    assert np.mean([deviation(rng.normal(size=4)) ** 2 for _ in range(20_000)]) == pytest.approx(1.0, rel=0.03)
+    assert np.isnan(deviation([1.0]))
 
 
 def test_the_interquartile_mean_ignores_the_worst_and_the_best_quarter():
@@ -32,6 +39,15 @@ def test_seeds_are_drawn_anew_within_their_task():
     """Two tasks of constant scores have nothing to draw anew: drawing over both would spread the interval."""
     found = interquartile_mean([np.full(4, 1.0), np.full(4, 3.0)])
     assert found == (2.0, 2.0, 2.0)
+
+
+def test_the_interval_of_a_mean_at_each_point_of_a_curve():
+    rng = np.random.default_rng(0)
+    values = rng.normal(np.arange(50.0)[:, None], 2.0, (50, 40))
+    low, high = mean_interval(values)
+    np.testing.assert_allclose(high - low, 2 * 1.96 * values.std(axis=1) / np.sqrt(40), rtol=0.1)
+    assert np.count_nonzero((low < np.arange(50)) & (np.arange(50) < high)) >= 45
+    assert np.isnan(mean_interval(values[:, :1])).all()
 
 
 def test_a_profile_falls_from_all_to_none():

@@ -1,8 +1,10 @@
 """Features of some coordinates of the state: they ignore the others, and are those drawn for the chosen ones alone."""
 
 import dataclasses
+import itertools
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -23,7 +25,8 @@ from pcmlp.spaces import Box, Coordinates
 # Two coordinates have bounds, in the place of the first and third; two have none.
 STATES = Box((-1.0, -jnp.inf, 0.0, -jnp.inf), (1.0, jnp.inf, 4.0, jnp.inf))
 ACTIONS = Box.of(1.0, 1)
-MDP = spaces_only(STATES, ACTIONS)
+STATES_BOUNDED = Box((-1.0, -20.0, 0.0, 0.0), (1.0, 20.0, 4.0, 10.0))
+MDP, BOUNDED = spaces_only(STATES, ACTIONS), spaces_only(STATES_BOUNDED, ACTIONS)
 MAPS = {
     "random-network": lambda dims: RandomNetwork(sizes=(32, 32), action_weight=1.0, dims=dims),
     "fourier": lambda dims: Fourier(dim=20, bandwidth=1.0, dims=dims),
@@ -40,14 +43,19 @@ def samples(n=200):
 DATA = samples()
 
 
+def chosen(data, dims):
+    part = jnp.array(dims)
+    return eqx.tree_at(lambda d: (d.state, d.next_state), data, (data.state[:, part], data.next_state[:, part]))
+
+
 @pytest.mark.parametrize("name", MAPS)
 @pytest.mark.parametrize("dims", [(0, 2), (2, 0), (1,), (3, 0)])
-def test_phi_is_that_of_the_chosen_coordinates(name, dims):
-    phi = MAPS[name](dims).draw(jr.key(0), MDP, DATA)
+@pytest.mark.parametrize("mdp", [MDP, BOUNDED], ids=["no bounds", "bounds"])
+def test_phi_is_that_of_the_chosen_coordinates(name, dims, mdp):
+    phi = MAPS[name](dims).draw(jr.key(0), mdp, DATA)
     part = jnp.array(dims)
-    alone = eqx.tree_at(lambda d: (d.state, d.next_state), DATA, (DATA.state[:, part], DATA.next_state[:, part]))
-    smaller = spaces_only(Box(STATES.low[part], STATES.high[part]), ACTIONS)
-    psi = MAPS[name](None).draw(jr.key(0), smaller, alone)
+    box = mdp.states.choose(dims) if mdp is BOUNDED else Box.of(np.inf, len(dims))
+    psi = MAPS[name](None).draw(jr.key(0), spaces_only(box, ACTIONS), chosen(DATA, dims))
     for state, action in zip(DATA.state[:5], DATA.action[:5], strict=True):
         np.testing.assert_array_equal(phi(state, action), psi(state[part], action))
         elsewhere = jnp.where(jnp.isin(jnp.arange(4), part), state, state + 100.0)
@@ -55,6 +63,32 @@ def test_phi_is_that_of_the_chosen_coordinates(name, dims):
         moved = state.at[dims[0]].add(0.5)
         assert not np.allclose(phi(moved, action), phi(state, action))
         assert not np.allclose(phi(state, -action), phi(state, action))
+
+
+@pytest.mark.parametrize("mdp", [MDP, BOUNDED], ids=["no bounds", "bounds"])
+@pytest.mark.parametrize("dims", [(0, 2), (2, 0), (3, 0, 1)])
+def test_a_chosen_coordinate_keeps_its_unit_and_phi_its_norm(mdp, dims):
+    """Also where only the coordinates that are left out have no bounds."""
+    whole, part = (MAPS["random-network"](one).draw(jr.key(0), mdp, DATA) for one in (None, dims))
+    rows = jnp.array([*dims, 4])  # the action is the last input
+    for of in (lambda n: n.mean, lambda n: n.std):
+        np.testing.assert_allclose(of(part.features.normaliser), of(whole.normaliser)[rows], rtol=1e-6)
+    largest = [float(jnp.max(jnp.linalg.norm(jax.vmap(phi)(*places(mdp)), axis=1))) for phi in (whole, part)]
+    if mdp is MDP:
+        np.testing.assert_allclose(largest, 0.5, rtol=1e-5)
+    else:
+        assert all(0.9 < norm <= 1 for norm in largest)
+    one, other = (MAPS["fourier"](use).draw(jr.key(0), mdp, DATA) for use in (None, dims))
+    np.testing.assert_allclose(other.features.units, one.units[rows], rtol=0.2)  # of 500 random points each
+
+
+def places(mdp):
+    """The pairs at which phi is scaled: the first data, or the corners of the boxes."""
+    if mdp is MDP:
+        return DATA.state, DATA.action
+    low, high = (np.array([*of(STATES_BOUNDED), *of(ACTIONS)]) for of in (lambda b: b.lower, lambda b: b.upper))
+    corners = np.array(list(itertools.product(*zip(low, high, strict=True))), np.float32)
+    return jnp.asarray(corners[:, :4]), jnp.asarray(corners[:, 4:])
 
 
 @pytest.mark.parametrize("name", MAPS)
@@ -72,12 +106,12 @@ def test_declared_copies_and_goals_can_be_left_out(name):
 
 
 @pytest.mark.parametrize("name", MAPS)
-def test_units_are_the_boxes_where_the_chosen_coordinates_have_some(name):
-    """All four have not, so that without a choice the units are those of the samples."""
+def test_units_are_those_of_the_boxes_only_if_the_whole_state_has_bounds(name):
     twice = eqx.tree_at(lambda d: d.state, DATA, 2.0 * DATA.state)
-    for dims, bounded in (((0, 2), True), ((0, 1), False), (None, False)):
-        one, other = (MAPS[name](dims).draw(jr.key(0), MDP, data) for data in (DATA, twice))
-        assert bool(eqx.tree_equal(one, other)) == bounded
+    for mdp, bounded in ((MDP, False), (BOUNDED, True)):
+        for dims in ((0, 2), (0, 1), None):
+            one, other = (MAPS[name](dims).draw(jr.key(0), mdp, data) for data in (DATA, twice))
+            assert bool(eqx.tree_equal(one, other)) == bounded
 
 
 def test_the_bonus_is_for_new_places_and_not_for_what_is_not_looked_at():

@@ -22,6 +22,7 @@ from pcmlp.replay import Transitions
 from pcmlp.types import Action, Bonus, Features, FittedBonus, Metrics, State
 
 Number = float | Float[Array, ""]
+CONTROL = "off: the bonus has the same size but does not know the policy cover; a control"  # of setting `covariance`
 
 
 def second_moment(features: Features, data: Transitions) -> Float[Array, "d d"]:
@@ -73,6 +74,25 @@ class Covariance(eqx.Module):
             "info_gain": information_gain(self.matrix, ridge),
             "covariance_skipped": self.skipped.astype(jnp.float32),
         }
+
+
+def choose_covariance(
+    knows_cover: Bool[Array, ""] | bool, covariance: Float[Array, "d d"], features: Features, data: Transitions
+) -> Float[Array, "d d"]:
+    """Return the covariance that the bonus uses: Sigma_n or, as a control that does not know the cover, mu I.
+
+    mu is chosen such that the mean of sqrt(phi^T Sigma^-1 phi) over the samples is the same for both. So the control
+    pays as much as the method, and only where it pays differs.
+    """
+
+    def blind() -> Float[Array, "d d"]:
+        phi = jnp.where(data.valid[:, None], jax.vmap(features)(data.state, data.action), 0.0)
+        whitened = jnp.matmul(phi, linalg.whitener(linalg.cholesky(covariance)).T, precision="highest")
+        static, paid = (jnp.sum(jnp.linalg.norm(x, axis=1)) for x in (phi, whitened))
+        mu = (static / paid) ** 2
+        return jnp.where(jnp.isfinite(mu) & (mu > 0), mu * jnp.eye(covariance.shape[0]), covariance)
+
+    return jax.lax.cond(jnp.asarray(knows_cover), lambda: covariance, blind)
 
 
 class Ellipse(FittedBonus):

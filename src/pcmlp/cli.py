@@ -26,7 +26,8 @@ from tyro.conf import OmitSubcommandPrefixes, Positional, subcommand
 import pcmlp
 from pcmlp import signals
 from pcmlp.commands import BAD_INPUT, FAILED, INTERRUPTED
-from pcmlp.commands.others import Bench, Doctor, List, Paper, Report, Theory, Watch
+from pcmlp.commands.others import Bench, Doctor, List, Report, Theory, Watch
+from pcmlp.commands.paper import Paper
 from pcmlp.commands.runs import Eval, Export, Plan, Train
 from pcmlp.errors import ConfigError, RunStopped, describe, first_line, printable, similar
 

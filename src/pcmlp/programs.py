@@ -32,7 +32,7 @@ _OPTIONS: dict[str, dict[str, tuple[Any, Any]]] = {
 def program(function: Callable[P, T], *, brief: bool = False, donates: bool = False) -> Callable[P, T]:
     """Return the function, compiled at its first call. A `brief` program is not optimised: that would take longer than
     running it. On a CPU, a program that `donates` overwrites all arguments except the first, which saves a copy. Other
-    devices copy fast, and a run there still evaluates the old learner while the next iteration learns."""
+    devices copy fast."""
 
     @functools.cache
     def compiled(platform: str) -> Any:

@@ -35,7 +35,7 @@ from pcmlp.algorithms.stages import (
     without_goal,
 )
 from pcmlp.algorithms.starts import check_relabel, imagined_starts
-from pcmlp.bonus import CappedBonus, Covariance, Elliptical, second_moment
+from pcmlp.bonus import CONTROL, CappedBonus, Covariance, Elliptical, choose_covariance, second_moment
 from pcmlp.features import RandomNetwork, check_draw
 from pcmlp.imagine import (
     RewardFree,
@@ -86,7 +86,7 @@ class Deep(Algorithm):
     bonus: Bonus = setting(Elliptical(), "the bonus that rewards novelty")
     bonus_scale: float = setting(0.05, "c: weight of the bonus; 0: none", least=0, most=1e6)
     ridge: float = setting(1e-3, "lambda of Sigma; below 1e-6 it is lost in rounding", least=1e-6, most=1e6)
-    covariance: bool = setting(True, "off: Sigma stays lambda I, a control for the policy cover", traced=True)
+    covariance: bool = setting(True, CONTROL, traced=True)
     samples_per_policy: int = setting(200, "K: real steps of one iteration, in whole episodes", least=1, tiny=20)
     rounds: int = setting(2, "rounds of model and planner updates in one iteration", least=1, tiny=1)
     exploits: bool = setting(True, "deploy a second policy, planned without the bonus; off: deploy the exploring one")
@@ -218,10 +218,11 @@ def improve(
     samples, rejected = drop_nonfinite(with_executed_actions(samples, mdp))
     phi = freeze_after_first(n, algo.features.draw(feature_key(key), mdp, samples), learner.features)
     moment = second_moment(phi, samples)  # line 6
-    covariance = learner.covariance.add(jnp.where(algo.covariance, moment, 0.0))  # line 7
+    covariance = learner.covariance.add(moment)  # line 7
     tested = learner.model.measure(mdp, samples)  # the model that pi_n was planned in, on rows it has not seen
     replay = learner.replay.add(samples)  # line 8
-    bonus = algo.bonus.update(stage_key(key, n, BONUS), learner.bonus, phi, covariance.matrix, replay)  # b_n
+    sigma = choose_covariance(algo.covariance, covariance.matrix, phi, samples)
+    bonus = algo.bonus.update(stage_key(key, n, BONUS), learner.bonus, phi, sigma, replay)  # b_n
     seen = expand_range(learner.seen, samples)
     starts = imagined_starts(start_key, mdp, replay, algo.num_starts, algo.replay_starts, algo.relabel)
     imagined = partial(imagination, algo, mdp, bonus, seen, starts)

@@ -16,7 +16,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, Int, Key
 
 from pcmlp.algorithms.stages import round_up
-from pcmlp.bonus import CappedBonus, Covariance, Elliptical, Number, second_moment
+from pcmlp.bonus import CONTROL, CappedBonus, Covariance, Elliptical, Number, choose_covariance, second_moment
 from pcmlp.cover import Cover, Mixture, best_policy
 from pcmlp.errors import ConfigError
 from pcmlp.features import TaskFeatures, check_draw, check_norm
@@ -61,7 +61,7 @@ class PCMLP(Algorithm):
     fit_samples: int | None = setting(
         None, "M: fresh samples of the cover to fit to; none: those of every policy so far", least=1
     )
-    covariance: bool = setting(True, "off: Sigma stays lambda I, a control for the policy cover", traced=True)
+    covariance: bool = setting(True, CONTROL, traced=True)
 
     @property
     def draws_episodes(self) -> bool:
@@ -152,7 +152,7 @@ def start(key: Key[Array, ""], algo: PCMLP, mdp: MDP, num_iterations: int) -> Co
     phi, init_key = algo.features, jr.fold_in(key, 0)
     assert callable(phi)
     covariance = Covariance.ridge_only(algo.ridge, phi(example.state[0], example.action[0]).shape[0])
-    bonus = elliptical_bonus(algo, mdp, covariance)
+    bonus = elliptical_bonus(algo, mdp, covariance.matrix)
     model = algo.model.init(init_key, mdp)
     policy = algo.planner.init(init_key, imagine(mdp, model, bonus))  # line 1: initialise pi_1
     cover = Cover.of(policy, num_iterations + 1)  # line 2: the cover is { pi_1 }
@@ -177,12 +177,13 @@ def improve(
     samples, rejected = drop_nonfinite(samples)
 
     moment = second_moment(algo.features, samples)  # line 5
-    covariance = learner.covariance.add(jnp.where(algo.covariance, moment, 0.0))  # line 6
+    covariance = learner.covariance.add(moment)  # line 6
     replay = learner.replay.add(drop_nonfinite(rows)[0])
     forgets = algo.model.remembers and algo.fit_samples is not None  # M fresh samples are all that is fitted to
     before = algo.model.init(fit_key, mdp) if forgets else learner.model
     model, fitted = algo.model.train(fit_key, mdp, before, replay)  # line 7: maximum likelihood over P
-    bonus = elliptical_bonus(algo, mdp, covariance)  # line 8
+    sigma = choose_covariance(algo.covariance, covariance.matrix, algo.features, samples)
+    bonus = elliptical_bonus(algo, mdp, sigma)  # line 8
     policy, planned = algo.planner.plan(plan_key, imagine(mdp, model, bonus), learner.policy)  # line 9
     cover = learner.cover.push(policy)  # line 10
 
@@ -230,10 +231,10 @@ def learn(
         yield jax.tree.map(lambda x: x.copy() if eqx.is_array(x) else x, learner), metrics, samples
 
 
-def elliptical_bonus(algo: PCMLP, mdp: MDP, covariance: Covariance) -> CappedBonus:
+def elliptical_bonus(algo: PCMLP, mdp: MDP, covariance: Float[Array, "d d"]) -> CappedBonus:
     """Return b_n of Eq. 2."""
     assert callable(algo.features)
-    return capped_ellipse(algo.features, covariance.matrix, algo.bonus_scale, mdp.horizon)
+    return capped_ellipse(algo.features, covariance, algo.bonus_scale, mdp.horizon)
 
 
 def capped_ellipse(phi: Features, covariance: Float[Array, "d d"], scale: Number, horizon: int) -> CappedBonus:

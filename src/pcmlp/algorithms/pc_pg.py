@@ -35,7 +35,7 @@ from pcmlp.algorithms.stages import (
     without_goal,
 )
 from pcmlp.algorithms.trpo import REAL_TRPO
-from pcmlp.bonus import CappedBonus, Covariance, second_moment
+from pcmlp.bonus import CONTROL, CappedBonus, Covariance, choose_covariance, second_moment
 from pcmlp.cover import Cover, best_policy
 from pcmlp.features import RandomNetwork, check_draw
 from pcmlp.nets import RunningMoments
@@ -74,7 +74,7 @@ class PCPG(Algorithm):
     batch_steps: int = setting(2_000, "real steps for each update, in whole episodes", least=1, tiny=40)
     ridge: float = setting(1e-3, "lambda of Sigma", least=1e-6, most=1e6)
     bonus_scale: float = setting(0.05, "c: weight of the bonus; 0: none", least=0, most=1e6)
-    covariance: bool = setting(True, "off: Sigma stays lambda I, a control for the policy cover", traced=True)
+    covariance: bool = setting(True, CONTROL, traced=True)
     fresh: bool = setting(False, "every iteration begins with a new policy, not with the last one")
     normalise: bool = setting(True, "normalise states by the mean and std of all states so far")
     reward_free: bool = setting(False, "explore for the bonus alone")
@@ -196,7 +196,7 @@ def _start(key: Key[Array, ""], algo: PCPG, mdp: MDP, capacity: int) -> PCPGLear
         cover=Cover.of(policy, capacity),
         values=jnp.full(capacity, -jnp.inf, jnp.float32),
         covariance=covariance,
-        bonus=capped_ellipse(phi, covariance.matrix, algo.bonus_scale, mdp.horizon),
+        bonus=capped_ellipse(phi, known, algo.bonus_scale, mdp.horizon),
         seen=RunningMoments.empty(example.state.shape[1]),
         env_steps=jnp.zeros((), int),
     )
@@ -210,7 +210,8 @@ def observe(
     env_steps = learner.env_steps + jnp.sum(samples.valid)
     samples, rejected = drop_nonfinite(with_executed_actions(samples, mdp))
     phi = freeze_after_first(n, algo.features.draw(feature_key(key), mdp, samples), learner.bonus.bonus.features)
-    covariance = learner.covariance.add(jnp.where(algo.covariance, second_moment(phi, samples), 0.0))
+    covariance = learner.covariance.add(second_moment(phi, samples))
+    sigma = choose_covariance(algo.covariance, covariance.matrix, phi, samples)
     promised = eqx.tree_at(lambda b: b.bonus.features, learner.bonus, phi)
     paid = jax.vmap(promised)(samples.state, samples.action)
     known = jnp.where(jnp.isfinite(value), value, -jnp.inf)  # a policy with NaN in its samples is never the best
@@ -224,7 +225,7 @@ def observe(
         policy=policy,
         values=learner.values.at[n - 1].set(known),
         covariance=covariance,
-        bonus=capped_ellipse(phi, covariance.matrix, algo.bonus_scale, mdp.horizon),
+        bonus=capped_ellipse(phi, sigma, algo.bonus_scale, mdp.horizon),
         env_steps=env_steps,
     )
     bonus_mean = jnp.mean(paid, where=samples.valid)

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import jax.random as jr
 
 from pcmlp.programs import program
+from pcmlp.runs.summary import device_memory_mb
 
 # One iteration of one episode, which is enough for nine of ten seeds (docs/results.md).
 _RUN = ("train", "mountain-car", "--algo", "pcmlp", "--seeds", "0", "--steps", "200")
@@ -83,9 +84,8 @@ def time_run(out: Path, environment: dict[str, str]) -> float | None:
 
 def peak_memory_mb() -> float:
     """Return the peak memory of this process so far, on the device if it has its own memory."""
-    stats = jax.devices()[0].memory_stats()
-    if stats is not None:
-        return stats["peak_bytes_in_use"] / 1e6
+    if (of_device := device_memory_mb()) is not None:
+        return of_device
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 

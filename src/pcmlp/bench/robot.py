@@ -71,9 +71,8 @@ def time_parts(run: Run, log: EpisodeLog) -> dict[str, Any]:
     """Time the second iteration of a run.
 
     `policy_s` is the time of the policies' actions; `around_s` is the time of real steps without physics and policies:
-    transfers, Python, rewards and ends. `dispatch_s` is the time until the call that starts the stage returns: only
-    then can an evaluation run beside the stage. `evaluation_s` is one evaluation, which few iterations have; `log_s` is
-    the log of the real steps, and `save_s` a checkpoint.
+    transfers, Python, rewards and ends. `evaluation_s` is one evaluation, which few iterations have; `log_s` is the log
+    of the real steps, and `save_s` a checkpoint.
     """
     algorithm, keys, world = run.algorithm, run.keys, run.world
     assert isinstance(algorithm, Deep)
@@ -89,7 +88,6 @@ def time_parts(run: Run, log: EpisodeLog) -> dict[str, Any]:
     physics_s, policy_s = environments.physics_s - physics, environments.policy_s - policy
     begun = time.perf_counter()
     second = algorithm.iterate(keys, Collected(world.mdp, samples, walked), first.learner, 2)
-    dispatch_s = time.perf_counter() - begun
     jax.block_until_ready(second.metrics)
     stage_s = time.perf_counter() - begun
 
@@ -109,7 +107,6 @@ def time_parts(run: Run, log: EpisodeLog) -> dict[str, Any]:
         "policy_s": policy_s,
         "around_s": collect_s - physics_s - policy_s,
         "stage_s": stage_s,
-        "dispatch_s": dispatch_s,
         "evaluation_s": evaluation_s,
         "log_s": log_s,
         "save_s": save_s,

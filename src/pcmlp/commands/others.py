@@ -1,4 +1,4 @@
-"""The commands that make no run: `pcmlp list`, `paper`, `report`, `watch`, `theory`, `bench` and `doctor`."""
+"""The commands that make no run: `pcmlp list`, `report`, `watch`, `theory`, `bench` and `doctor`."""
 
 import os
 import sys
@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional, arg, subcommand
 
-from pcmlp.commands import INTERRUPTED, Float, Int, Switch, prepare_device, prepare_jax, show_waiting, unset
-from pcmlp.signals import finish_iterations, print_to_stderr
+from pcmlp.commands import Float, Int, Switch, prepare_device, show_waiting, unset
+from pcmlp.signals import print_to_stderr
 
 
 @dataclass(frozen=True)
@@ -37,71 +37,6 @@ class List:
             console = Console(markup=False, emoji=False, highlight=False)
             for item in listing.settings_of_name(self.name):
                 console.print(item)
-        return 0
-
-
-@dataclass(frozen=True)
-class Paper:
-    """Make figures and tables of the paper: their runs, their tables, and the page of all results.
-
-    For example:
-      pcmlp paper sparse --scale quick
-      pcmlp paper all --scale smoke
-      pcmlp paper all --plan
-    """
-
-    names: Annotated[Positional[tuple[str, ...]], arg(metavar="NAME|all")]
-    """Experiments of `pcmlp list`, or all of them."""
-    scale: Annotated[str, arg(metavar="smoke|quick|full")] = "full"
-    """full: as reported, for a GPU. quick: minutes on two cores. smoke: only checks that everything runs."""
-    engine: Annotated[str, arg(metavar="local|ray")] = "local"
-    """local: on this machine. ray: on the machines of a Ray cluster."""
-    jobs: Annotated[str | None, unset("INT", "from the memory of the device and the cores")] = None
-    """Runs at a time, on this machine or on each GPU of the Ray cluster; timed runs are alone."""
-    address: Annotated[str | None, unset("HOST:PORT", "a cluster on this machine is started")] = None
-    """The address of the Ray cluster."""
-    results: Annotated[Path | None, unset("DIR", "results, or results-SCALE")] = None
-    """The folder for the kept files, the tables and the page."""
-    runs: Annotated[Path | None, unset("DIR", "runs/experiments, or runs/experiments-SCALE")] = None
-    """The folder for the runs."""
-    only: Annotated[tuple[str, ...], unset("TASK/LABEL [TASK/LABEL ...]", "all")] = ()
-    """Only these runs of the experiments."""
-    seeds: Annotated[tuple[str, ...] | None, unset("INT [INT ...]", "those of the experiments")] = None
-    """Other seeds."""
-    plan: Switch = False
-    """Only print the runs and how long they are expected to take."""
-
-    def run(self, command: str) -> int:
-        """Run what is not finished, then make the tables and the page."""
-        if self.engine == "ray" or self.plan:  # a GPU is for other processes
-            os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-        if self.engine == "ray":
-            finish_iterations()
-        prepare_jax("paper", tiny=self.scale == "smoke")
-        from pcmlp.experiments.paper import paper, print_plan
-        from pcmlp.settings import parse_int
-
-        seeds = None if self.seeds is None else [parse_int("seeds", seed) for seed in self.seeds]
-        jobs = None if self.jobs is None else parse_int("jobs", self.jobs)
-        if self.plan:
-            print_plan(self.names, scale=self.scale, jobs=jobs, results=self.results, only=self.only, seeds=seeds)
-            return 0
-        try:
-            page = paper(
-                self.names,
-                scale=self.scale,
-                engine=self.engine,
-                jobs=jobs,
-                address=self.address,
-                results=self.results,
-                runs=self.runs,
-                only=self.only,
-                seeds=seeds,
-            )
-        except KeyboardInterrupt:
-            print("stopped; the same command continues, and repeats no finished run")
-            return INTERRUPTED
-        print(page)
         return 0
 
 

@@ -12,8 +12,10 @@ import numpy as np
 from pcmlp.algorithms.deep import Deep
 from pcmlp.errors import ConfigError
 from pcmlp.experiments.job import Job, Scale, is_finished
+from pcmlp.experiments.reruns import rerun_rows
 from pcmlp.published import PAPER, best_published, dense_table
 from pcmlp.report.reading import load
+from pcmlp.report.statistics import deviation, interquartile_mean
 from pcmlp.runs.durable import room_for, write_text
 from pcmlp.runs.metrics import read_metrics
 from pcmlp.runs.summary import read_summary
@@ -22,6 +24,7 @@ Row = dict[str, Any]
 Rows = list[Row]
 Column = Callable[[Job, dict[str, Any]], Row]  # job, summary -> cells of a row
 Tables = Iterator[tuple[str, Rows]]  # name of the file without .csv, and its rows
+_FIRST, _SUSTAINED = "env_steps_to_success", "env_steps_to_sustained_success"
 PAPER_MINUTES = {"pcmlp": 148.7, "pets-gt": 132.8, "mbpo": 153.5}  # minutes of a whole run, appendix C.2
 
 
@@ -44,8 +47,13 @@ class Done:
         return folder if is_finished(job.config(), folder) else None
 
     def summary(self, job: Job) -> dict[str, Any]:
-        """Return the summary of a run."""
-        return read_summary(self.result(job))
+        """Return the summary of a run. Older ones lack the steps to sustained success, which its metrics give."""
+        summary = read_summary(self.result(job))
+        if any(_SUSTAINED not in seed for seed in summary["seeds"]):
+            found = load(self.result(job)).steps_to_sustained_success
+            for seed, steps in zip(summary["seeds"], found, strict=True):
+                seed[_SUSTAINED] = int(steps) if np.isfinite(steps) else None
+        return summary
 
     def jobs_of(self, task: str) -> dict[str, Job]:
         """Return the jobs of one task, by label."""
@@ -64,6 +72,7 @@ class Experiment:
     tables: Callable[[Done], Tables]
     measured: Mapping[str, Callable[[Scale], Rows]] = field(default_factory=dict)  # tables that need no run: made once
     alone: bool = False  # if time is measured, it runs in this process, whatever the engine
+    needs_protocol: bool = False  # whether it runs only if results/NAME/protocol.json was written before
 
     def jobs_at(self, scale: Scale, only: Sequence[str] = (), seeds: Sequence[int] | None = None) -> list[Job]:
         """Return the jobs that are given by name, or all jobs of the scale."""
@@ -73,37 +82,44 @@ class Experiment:
 
 
 def per_run(name: str, *columns: Column) -> Callable[[Done], Tables]:
-    """Return a function that makes one table; each column function adds cells to the row of a run."""
+    """Return a function that makes a table with a row for each run, to which each column function adds cells; and
+    `reruns`, if there are any."""
 
     def tables(done: Done) -> Tables:
-        summaries = [(job, done.summary(job)) for job in done.jobs]
-        yield name, [{key: x for part in columns for key, x in part(*made).items()} for made in summaries]
+        summaries = {job: done.summary(job) for job in done.jobs}
+        yield name, [{key: x for part in columns for key, x in part(*made).items()} for made in summaries.items()]
+        if reruns := rerun_rows(summaries):
+            yield "reruns", reruns
 
     return tables
 
 
 def solved_columns(job: Job, summary: dict[str, Any]) -> Row:
-    """Return the columns of a run that has a goal: how many seeds reached it, when, and their final results. A seed
-    that never reached it counts as slower than any other, so there is no median if half of the seeds did not."""
+    """Return the columns of a run that has a goal: how many seeds reached it, when, and their final results; and the
+    same of sustained success, from which on all evaluations succeed. A seed that never reached it counts as slower than
+    any other, so there is no median if half of the seeds did not."""
     seeds = summary["seeds"]
-    needed = steps_to_success(summary)
-    median, most = np.median(needed), needed.max()
+    first, sustained = steps_to_success(summary), steps_to_success(summary, _SUSTAINED)
+    returns = [seed["final_return"] for seed in seeds]
     return {
         "task": job.task,
         "run": job.label,
         "env_steps": seeds[0]["env_steps"],
-        "solved": f"{np.isfinite(needed).sum()} of {len(seeds)}",
-        "median_steps": int(median) if np.isfinite(median) else "",
-        "most_steps": int(most) if np.isfinite(most) else "",
-        "final_return": round(float(np.mean([s["final_return"] for s in seeds])), 2),
-        "worst_return": round(min(s["final_return"] for s in seeds), 2),
-        "final_success": round(float(np.mean([s["final_success"] for s in seeds])), 3),
+        "solved": f"{np.isfinite(first).sum()} of {len(seeds)}",
+        "median_steps": known(float(np.median(first)), 0),
+        "most_steps": known(float(first.max()), 0),
+        "sustained": f"{np.isfinite(sustained).sum()} of {len(seeds)}",
+        "median_steps_sustained": known(float(np.median(sustained)), 0),
+        "final_return": round(float(np.mean(returns)), 2),
+        **spread_columns(returns, 2),
+        "worst_return": round(min(returns), 2),
+        "final_success": round(float(np.mean([seed["final_success"] for seed in seeds])), 3),
     }
 
 
-def steps_to_success(summary: dict[str, Any]) -> np.ndarray:
+def steps_to_success(summary: dict[str, Any], which: str = _FIRST) -> np.ndarray:
     """Return the steps that each seed needed; infinite for a seed that never succeeded."""
-    steps = [seed["env_steps_to_success"] for seed in summary["seeds"]]
+    steps = [seed[which] for seed in summary["seeds"]]
     return np.array([np.inf if needed is None else needed for needed in steps])
 
 
@@ -115,10 +131,24 @@ def return_columns(job: Job, summary: dict[str, Any]) -> Row:
         "run": job.label,
         "env_steps": summary["seeds"][0]["env_steps"],
         "final_return": round(float(np.mean(returns)), 1),
-        "std": round(float(np.std(returns)), 1),
+        **spread_columns(returns, 1),
         "worst_return": round(min(returns), 1),
         "best_return": round(max(returns), 1),
     }
+
+
+def spread_columns(returns: Sequence[float], digits: int) -> Row:
+    """Return the standard deviation over seeds, and their interquartile mean with its 95 % interval."""
+    middle = interquartile_mean([np.array(returns)])
+    values = {"std": deviation(returns), "iqm": middle.value, "iqm_low": middle.low, "iqm_high": middle.high}
+    return {name: known(value, digits) for name, value in values.items()}
+
+
+def known(value: float, digits: int) -> int | float | str:
+    """Return a rounded number, whole if it has no digits; empty if it is not finite."""
+    if not np.isfinite(value):
+        return ""
+    return round(float(value), digits) if digits else int(value)
 
 
 def machine_columns(job: Job, summary: dict[str, Any]) -> Row:
@@ -154,17 +184,22 @@ def planner_column(job: Job, summary: dict[str, Any]) -> Row:
 
 
 def vanishing_tables(done: Done) -> Tables:
-    """Yield `bonus`, with a row for each iteration, and `vanishing`, which says how far the bonus fell."""
+    """Yield `bonus`, with a row for each iteration, and `vanishing`, which says how far the bonus fell and how much
+    information the cover has gained by then."""
     iterations: list[Row] = []
     falls: list[Row] = []
     for job in done.jobs:
-        curve, run = load(done.result(job)).curve("bonus_mean"), {"task": job.task, "run": job.label}
-        for iteration, steps, values in zip(curve.iteration, curve.env_steps, curve.values, strict=True):
-            bonus = {f"bonus_{name}": float(f"{of(values):.6g}") for name, of in (("mean", np.mean), ("std", np.std))}
-            iterations.append({**run, "iteration": int(iteration), "env_steps": int(steps), **bonus})
+        run, named = load(done.result(job)), {"task": job.task, "run": job.label}
+        curve, gain = run.curve("bonus_mean"), run.curve("info_gain")
+        for n, steps, values, gains in zip(curve.iteration, curve.env_steps, curve.values, gain.mean, strict=True):
+            bonus = {"mean": float(np.mean(values)), "std": deviation(values)}
+            cells = {f"bonus_{of}": float(f"{x:.6g}") if np.isfinite(x) else "" for of, x in bonus.items()}
+            numbers = {"iteration": int(n), "env_steps": int(steps), **cells, "info_gain": round(float(gains), 2)}
+            iterations.append({**named, **numbers})
         if curve:
             ends = {"peak": float(f"{curve.mean.max():.4g}"), "last": float(f"{curve.mean[-1]:.4g}")}
-            falls.append({**run, "iterations": len(curve.mean), **ends, "fall": round(curve.fold_below_peak(), 2)})
+            fall = {"fall": round(curve.fold_below_peak(), 2), "info_gain": round(float(gain.mean[-1]), 2)}
+            falls.append({**named, "iterations": len(curve.mean), **ends, **fall})
     yield "bonus", iterations
     yield "vanishing", falls
 

@@ -3,9 +3,10 @@
 paper: figure 1, coverage of the ant's maze without a reward for it / here: the same, also for the point's maze, and
 afterwards ten places. Each place is planned for in the learned model without a new sample, then tried in the real maze.
 The far end of the ant's maze is also planned for with a reward for every metre of the way: ahead, and by a search at
-every step; the policy that guides the search is also tried alone. Controls: a bonus that does not depend on the cover,
-no bonus, and random play, which has no model. On mountain-car and acrobot the one held-out reward is the task's own;
-there, exploring episodes do not end at the goal, so that nothing distinguishes it from other places.
+every step; the policy that guides the search is also tried alone. Controls: a bonus of the same size that does not
+depend on where the cover was, no bonus, and random play, which has no model; in the ant's maze also RND. On
+mountain-car and acrobot the one held-out reward is the task's own; there, exploring episodes do not end at the goal, so
+that nothing distinguishes it from other places.
 """
 
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ from pcmlp.algorithms.replan import Ahead, Search
 from pcmlp.experiments.experiment import Done, Experiment, Row, Rows, Tables, write_table
 from pcmlp.experiments.job import NO_BONUS, NO_COVER, PAPER_SEEDS, SEEDS, Job, Scale
 from pcmlp.maps import Map
+from pcmlp.report.reading import load
+from pcmlp.report.statistics import mean_interval
 from pcmlp.runs.evaluate import COLUMN, Indicator, measure, read_coverage
 from pcmlp.runs.metrics import read_metrics, read_table
 from pcmlp.runs.plan import LearnedRun, load_learned, plan
@@ -67,6 +70,7 @@ THERE, WAY = "there", "the way"  # the reward is for being there, or for every m
 AHEAD, SEARCH, GUIDE = "ahead", "search", "guide"
 _FINER = 4  # each square of the map is divided into 4 x 4 to compute the length of a way
 THE_TASK = "the task's own"
+_TENTHS = 10  # coverage is shown after each tenth of the steps: every 20,000 in the ant's maze
 _STEPS = {"point-umaze": 20_000, "mountain-car": 3_000, "acrobot": 3_000, "ant-umaze": 200_000}
 
 
@@ -87,7 +91,9 @@ def jobs() -> list[Job]:
         job("acrobot", "pcmlp"),
         job("ant-umaze", "pcmlp"),
         job("ant-umaze", "on-the-map", "features.dims=0,1"),  # phi sees where the ant is and nothing of its body
+        job("ant-umaze", "covariance-off", NO_COVER),
         job("ant-umaze", "no-bonus", NO_BONUS),
+        job("ant-umaze", "rnd", algo="rnd"),
         job("ant-umaze", "random", algo="random"),
     ]
 
@@ -193,8 +199,34 @@ def read_trial(row: Row) -> Trial:
 
 
 def tables(done: Done) -> Tables:
-    """Yield the table of coverage and places."""
+    """Yield the table of final coverage and places, and that of coverage against env steps."""
     yield "held_out", [make_row(job, done.result(job), places_of(job, done)) for job in done.jobs]
+    yield "coverage", [row for job in done.jobs for row in coverage_rows(job, done.result(job))]
+
+
+def coverage_rows(job: Job, result: Path) -> Rows:
+    """Return the mean coverage after each tenth of the steps, with the 95 % bootstrap interval over seeds; no row where
+    there is no map."""
+    curve = load(result).curve(COLUMN)
+    marks = job.steps * np.arange(1, _TENTHS + 1) // _TENTHS
+    points = np.unique(np.searchsorted(curve.env_steps, marks, side="right") - 1)
+    points = points[points > 0] if curve else points[:0]  # the last iteration that ended by then, without the untrained
+    if not points.size:
+        return []
+    values = curve.values[points]
+    numbers = curve.env_steps[points], values.mean(axis=1), *mean_interval(values)
+    return [
+        {
+            "task": job.task,
+            "run": job.label,
+            "seeds": values.shape[1],
+            "env_steps": int(steps),
+            "coverage": round(float(mean), 4),
+            "low": round(float(low), 4) if np.isfinite(low) else "",
+            "high": round(float(high), 4) if np.isfinite(high) else "",
+        }
+        for steps, mean, low, high in zip(*numbers, strict=True)
+    ]
 
 
 def places_of(job: Job, done: Done) -> Rows:

@@ -24,7 +24,7 @@ from pcmlp.algorithms.pc_pg import PCPG
 from pcmlp.algorithms.random import RandomPlay
 from pcmlp.errors import ConfigError
 from pcmlp.runs.callbacks import Callback
-from pcmlp.runs.checkpoint import ENDED, check_same, check_unchanged, differences
+from pcmlp.runs.checkpoint import ENDED, check_same, check_unchanged, describe_differences, differences
 from pcmlp.runs.config import RunConfig, resolve, split_settings, tiny_overrides, to_json
 from pcmlp.runs.durable import Damaged, read_bytes, read_json, room_for, write_durably
 from pcmlp.runs.keys import unused_reason
@@ -36,7 +36,6 @@ KEPT = ("config.json", "metrics.csv", "summary.json")  # in the order in which t
 SEEDS = tuple(range(10))
 PAPER_SEEDS = (1234, 2314, 2345, 1235)
 NO_BONUS, NO_COVER = "bonus_scale=0", "covariance=off"  # the two controls
-_SHOWN = 4  # most settings that a message names
 
 
 @dataclass(frozen=True)
@@ -161,9 +160,7 @@ def _changed(config: RunConfig, folder: Path) -> str:
     changed = differences(old, json.loads(to_json(config)))
     if "eval_every" not in old:
         changed.pop("eval_every", None)
-    if len(changed) > _SHOWN:
-        return f"{len(changed)} settings differ, such as {', '.join(list(changed)[:_SHOWN])}"
-    return ", ".join(f"{key}: {before} -> {after}" for key, (before, after) in changed.items())
+    return describe_differences(changed)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -262,7 +259,14 @@ QUICK = Scale(
         "own_tasks": ("cart-pole/*", "pendulum/*", "gym:Pendulum-v1/*", "mountain-car/*"),
         "dense": ("half-cheetah/pcmlp", "half-cheetah/no-bonus", "half-cheetah/covariance-off", "pendulum/pcmlp"),
         "held_out": ("point-umaze/*", "mountain-car/*", "acrobot/*"),
+        "as_printed": (
+            "mountain-car/pcmlp",
+            "mountain-car/no-bonus",
+            "mountain-car/covariance-off",
+            "mountain-car/c-1",
+        ),
         "ablation": ("mountain-car/*",),
+        "forgetting": ("mountain-car/*",),
     },
     most={"lemma_samples": 10_000, "lemma_runs": 20, "trials": 20, "plan_rounds": 5, "plan_attempts": 1, "places": 3},
 )
@@ -282,8 +286,10 @@ SMOKE = Scale(
         "own_tasks": ("pendulum/trpo", "gym:Pendulum-v1/sac", "mountain-car/*"),
         "dense": ("half-cheetah/pcmlp", "half-cheetah/no-bonus", "half-cheetah/covariance-off", "pendulum/pcmlp"),
         "held_out": ("point-umaze/*",),
-        "ablation": ("mountain-car/*", "walker2d-et/c-0.1", "walker2d-et/covariance-off"),
+        "as_printed": ("*/pcmlp", "mountain-car/no-bonus", "mountain-car/covariance-off", "mountain-car/pcmlp-mppi"),
+        "ablation": ("mountain-car/pcmlp", "mountain-car/no-bonus", "mountain-car/covariance-off"),
         "planners": ("mountain-car/*",),
+        "forgetting": ("mountain-car/*",),
     },
     most={"lemma_samples": 300, "lemma_runs": 3, "trials": 2, "plan_rounds": 1, "plan_attempts": 1, "places": 2},
 )

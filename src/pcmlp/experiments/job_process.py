@@ -51,7 +51,10 @@ def serve(job: dict[str, Any], runs: Path, results: Path, pipe: Connection, on_g
 
 
 def attempt_job(fields: dict[str, Any], runs: Path, results: Path, pipe: Connection, on_gpu: bool) -> Outcome:
-    """Run the job and return its outcome; the log has the traceback of an unexpected error."""
+    """Run the job and return its outcome; the log has the traceback of an unexpected error. An error of the device is
+    raised: the process ends without an outcome and begins again, because the GPU or MPS may be there again."""
+    import jax
+
     from pcmlp.experiments.job import Job, run_job
     from pcmlp.runs.cache import check_device, prepare
     from pcmlp.runs.folder import InUse, once_free
@@ -75,6 +78,8 @@ def attempt_job(fields: dict[str, Any], runs: Path, results: Path, pipe: Connect
     except Exception as error:
         if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):  # JAX's name for this error
             return Outcome("", "failed", f"{job.where}: not enough memory ({first_line(error)}); give a smaller --jobs")
+        if isinstance(error, jax.errors.JaxRuntimeError):
+            raise
         traceback.print_exc()
         what = f"{type(error).__name__}: {first_line(error)}; {log_of(runs / job.where)} has the details"
         return Outcome("", "failed", f"{job.where}: unexpected error, {what}")

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pcmlp.errors import ConfigError
-from pcmlp.experiments import budget, catalogue, held_out, lemmas, pool, theorems
+from pcmlp.experiments import as_printed, budget, catalogue, forgetting, held_out, lemmas, pool, theorems
 from pcmlp.experiments.experiment import Done, Experiment, write_table
 from pcmlp.experiments.job import FULL, SCALES, Engine, Job, Scale, check_result, check_run, is_finished, run_local
+from pcmlp.experiments.protocol import check_reported, write_protocol
 from pcmlp.parts import find_known
 from pcmlp.report.experiment import check_tables, hash_tables
 from pcmlp.report.page import report
@@ -24,11 +25,13 @@ from pcmlp.runs.metrics import read_table
 EXPERIMENTS: dict[str, Experiment] = {
     made.name: made
     for made in (
+        as_printed.AS_PRINTED,
         catalogue.SPARSE,
         catalogue.DENSE,
         held_out.HELD_OUT,
         catalogue.ABLATION,
         catalogue.VANISHING,
+        forgetting.FORGETTING,
         catalogue.PLANNERS,
         catalogue.WALL_CLOCK,
         theorems.COMBINATION_LOCK,
@@ -62,6 +65,8 @@ def paper(
     run = find_engine(engine, address, jobs)  # first: some jobs are made with JAX, which may take the GPU
     check_runs_known(chosen, only)
     asked = {experiment.name: experiment.jobs_at(size, only, seeds) for experiment in chosen}
+    for experiment in chosen if size is FULL else ():
+        check_reported(experiment, asked[experiment.name], runs, results)
     check([job for each in asked.values() for job in each], runs, results)
     if any(results.rglob("metrics.csv")):  # raises now, not after hours of work, if a result cannot be read
         read_runs([results])
@@ -113,6 +118,16 @@ def print_plan(
         print(line, flush=True)
 
 
+def write_protocols(names: Sequence[str], *, scale: str, results: Path | None = None) -> list[Path]:
+    """Write the protocols of experiments, which hold all their runs at full scale, and return the files."""
+    size, chosen = choose(names, scale)
+    if size is not FULL:
+        raise ConfigError(f"--protocol: holds the runs at full scale; leave out --scale {scale}")
+    results = results or size.results
+    make_folder("results", results)
+    return [write_protocol(experiment, results) for experiment in chosen]
+
+
 def check_count(jobs: int | None) -> None:
     """Raise if the number of runs at a time makes no sense."""
     if jobs is not None and jobs < 1:
@@ -141,13 +156,18 @@ def check(jobs: Sequence[Job], runs: Path, results: Path) -> None:
         check_result(config, results / job.where)
         if not is_finished(config, results / job.where):
             check_run(config, runs / job.where)
-    for flag, folder in (("runs", runs), ("results", results)):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"--{flag} {folder}: cannot be made ({error.strerror}); give another folder") from error
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise ConfigError(f"--{flag} {folder}: cannot be written; give another folder")
+    make_folder("runs", runs)
+    make_folder("results", results)
+
+
+def make_folder(flag: str, folder: Path) -> None:
+    """Make a folder that a flag names, or raise if it cannot be made or written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--{flag} {folder}: cannot be made ({error.strerror}); give another folder") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"--{flag} {folder}: cannot be written; give another folder")
 
 
 def print_share(name: str, every: Sequence[Job], asked: Sequence[Job], only: bool) -> None:

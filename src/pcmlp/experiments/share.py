@@ -19,7 +19,7 @@ Variables = Mapping[str, str | None]  # of the environment of a process; None: n
 FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _NEW_FRACTION = "XLA_CLIENT_MEM_FRACTION"  # the same in newer versions of JAX, which refuse to have both
 _USABLE = 0.85  # share of the free memory that runs get; CUDA itself and MPS need the rest
-_GPU_GB, _CPU_GB = 10.0, 2.0  # memory of a run
+_GPU_GB, _CPU_GB = 10.0, 2.0  # memory of a run: a guess, to be compared with `peak_memory_mb` in summary.json
 _GPU_CORES, _CPU_CORES = 4, 2  # cores that a run keeps busy: physics and compiling, or everything
 _ONE = "one run at a time uses the GPU"
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int, Key
 
-from pcmlp.features.subset import draw_over
+from pcmlp.features.subset import Boxes, draw_over
 from pcmlp.replay import Transitions
 from pcmlp.settings import SettingError, setting
 from pcmlp.spaces import Box
@@ -53,17 +53,16 @@ class Fourier(FeatureMap):
         """Draw frequencies, in the units of the spaces if all bounds are finite, else of the samples."""
         return draw_over(self.dims, self.distinct, self._draw, key, mdp, samples)
 
-    def _draw(self, key: Key[Array, ""], mdp: MDP, samples: Transitions) -> FourierFeatures:
-        states, actions = mdp.boxes
+    def _draw(self, key: Key[Array, ""], boxes: Boxes | None, samples: Transitions) -> FourierFeatures:
         point_key, frequency_key = jr.split(key)
-        if states.is_bounded() and actions.is_bounded():
-            points = jax.vmap(lambda k: _sample_pair(k, states, actions))(jr.split(point_key, _POINTS))
+        if boxes is not None:
+            points = jax.vmap(lambda k: _sample_pair(k, *boxes))(jr.split(point_key, _POINTS))
         else:
             weight = samples.valid.astype(jnp.float32)
             chances = weight / jnp.maximum(jnp.sum(weight), 1.0)
             rows = jr.choice(point_key, samples.state.shape[0], (_POINTS,), p=chances)
             points = jnp.concatenate([samples.state[rows], samples.action[rows]], axis=1)
-        weight = jnp.ones(points.shape[1]).at[states.size :].set(self.action_weight)
+        weight = jnp.ones(points.shape[1]).at[samples.state.shape[1] :].set(self.action_weight)
         return draw_fourier(frequency_key, points, self.dim, self.bandwidth, weight)
 
 

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-from pcmlp.features.subset import draw_over
+from pcmlp.features.subset import Boxes, draw_over
 from pcmlp.nets import MLP, Normaliser
 from pcmlp.replay import Transitions
 from pcmlp.settings import setting
@@ -66,11 +66,8 @@ class RandomNetwork(FeatureMap):
         """Draw a network, in the units of the spaces if all bounds are finite, else of the samples."""
         return draw_over(self.dims, self.distinct, self._draw, key, mdp, samples)
 
-    def _draw(self, key: Key[Array, ""], mdp: MDP, samples: Transitions) -> NetworkFeatures:
-        states, actions = mdp.boxes
-        if states.is_bounded() and actions.is_bounded():
-            return self.over_boxes(key, states, actions)
-        return self.over_samples(key, samples)
+    def _draw(self, key: Key[Array, ""], boxes: Boxes | None, samples: Transitions) -> NetworkFeatures:
+        return self.over_samples(key, samples) if boxes is None else self.over_boxes(key, *boxes)
 
     def over_boxes(self, key: Key[Array, ""], states: Box, actions: Box) -> NetworkFeatures:
         """Draw phi in units of the std of the boxes, with `norm` as its largest norm over them."""

@@ -138,14 +138,21 @@ class Neural(Model):
     def train(self, key: Key[Array, ""], mdp: MDP, model: FittedModel, replay: Replay) -> tuple[FittedModel, Metrics]:
         """Fit the units to the replay, then take `steps` SGD steps on its windows; metrics are means over members."""
         if isinstance(model, NeuralModel):
-            return self._train_one(key, model, replay)
+            return self.train_network(key, model, replay, fit_units(replay.data, model.chart))
         assert isinstance(model, NeuralEnsemble)
         keys = jr.split(key, model.size)
-        members, metrics = map_leading(lambda one, k: self._train_one(k, one, replay), model.members, keys)
+
+        def train_member(member: NeuralModel, key: Key[Array, ""]) -> tuple[NeuralModel, Metrics]:
+            return self.train_network(key, member, replay, fit_units(replay.data, member.chart))
+
+        members, metrics = map_leading(train_member, model.members, keys)
         return NeuralEnsemble(members, model.size), jax.tree.map(jnp.mean, metrics)
 
-    def _train_one(self, key: Key[Array, ""], model: NeuralModel, replay: Replay) -> tuple[NeuralModel, Metrics]:
-        inputs, change = fit_units(replay.data, model.chart)
+    def train_network(
+        self, key: Key[Array, ""], model: NeuralModel, replay: Replay, units: tuple[Normaliser, Normaliser]
+    ) -> tuple[NeuralModel, Metrics]:
+        """Take `steps` SGD steps with one network, in given units of (s, a) and of s' - s."""
+        inputs, change = units
         began = NeuralModel(model.net, model.optimiser, inputs, change, model.chart)
         drawn = replay.window_rows(key, self.steps * self.batch, self.unroll)
         rows, valid = (x.reshape(self.steps, self.batch, -1) for x in drawn)

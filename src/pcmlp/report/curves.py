@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
 
 from pcmlp.report.reading import Curve, Run
+from pcmlp.report.statistics import mean_interval
 from pcmlp.report.words import certificate_kind, count_of, describe_run, format_number
 
 # Okabe and Ito's colours, which most colour-blind readers can tell apart; dashes tell lines apart where they overlap.
@@ -24,7 +25,7 @@ _FLAT = 0.1  # smaller differences of returns are drawn as a flat line: the cost
 _PANELS = {
     "eval_return_mean": "return\n(task reward per episode)",
     "eval_success": "success\n(share of episodes)",
-    "coverage": "coverage\n(share of the map)",
+    "coverage": "coverage\n(share of the map;\ndark: 95 % interval)",
     "info_gain": "information gain of\nthe cover (nats)",
 }
 
@@ -40,6 +41,8 @@ def plot_curves(runs: dict[str, Run]) -> Figure:
     for axes, name in zip(panels, shown, strict=True):
         for i, (label, run) in enumerate(runs.items()):
             curve, exploring = run.curve(name), run.curve(f"explore_{name.removeprefix('eval_')}")
+            if name == "coverage" and curve:
+                _draw_interval(axes, curve, line_style(i)[0])
             if run.shows(name) and len(runs) > 1:
                 _draw_line(axes, curve.env_steps, curve, *line_style(i), label)
             elif run.shows(name):
@@ -133,6 +136,12 @@ def _draw_line(axes: Axes, x: np.ndarray, curve: Curve, colour: str, dash: str, 
     axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
     marker = "o" if len(x) <= 12 else ""  # with few iterations, the lines between points only guide the eye
     axes.plot(x, curve.mean, dash, color=colour, linewidth=2, marker=marker, markersize=4, label=label)
+
+
+def _draw_interval(axes: Axes, curve: Curve, colour: str) -> None:
+    """Shade the bootstrap interval of the mean over seeds, darker than their range; nothing for a single seed."""
+    if curve.values.shape[1] > 1:
+        axes.fill_between(curve.env_steps, *mean_interval(curve.values), color=colour, alpha=0.2, linewidth=0)
 
 
 def _finish_by_env_steps(panels: Sequence[Axes], budgets: Sequence[float] = (0.0,)) -> None:

@@ -28,7 +28,8 @@ from pcmlp.report.figures import plot_coverage, plot_visits
 from pcmlp.report.inline import content_policy, read_inline
 from pcmlp.report.maps import map_data
 from pcmlp.report.reading import Curve, Run, read_readable_runs
-from pcmlp.report.sections import Group, Scores, Section, arrange, profile, scores_of
+from pcmlp.report.sections import Group, Scores, Section, arrange, scores_of
+from pcmlp.report.statistics import mean_interval, profile
 from pcmlp.report.visits import spread
 from pcmlp.report.words import count_of, headline
 from pcmlp.runs.durable import write_text
@@ -254,6 +255,9 @@ def _line(run: Run, chart: Chart) -> Json:
     curve, exploring = run.curve(chart.column), run.curve(f"explore_{chart.column.removeprefix('eval_')}")
     kept = spread(len(curve.values), _POINTS)
     line: Json = {"x": _round(x(curve)[kept]), **_band(curve.values[kept])}
+    if chart.column == "coverage" and len(run.seeds) > 1:
+        low, high = mean_interval(curve.values[kept])
+        line |= {"surely_low": _round(low), "surely_high": _round(high)}
     if len(run.seeds) > 1:
         line |= {"names": run.seeds[:_SEEDS], "seeds": [_round(seed) for seed in curve.values[kept, :_SEEDS].T]}
     if exploring:

@@ -14,6 +14,7 @@ import numpy as np
 
 from pcmlp.errors import ConfigError, first_line
 from pcmlp.report.experiment import read_experiment
+from pcmlp.report.protocol import check_protocol
 from pcmlp.report.visits import Visits, read_visits
 from pcmlp.runs.checkpoint import ENDED, newest_manifest
 from pcmlp.runs.config import parse_record
@@ -248,7 +249,7 @@ def load(path: Path) -> Run:
         if status in ENDED and expected is not None and last != expected:
             raise ValueError(f"metrics.csv is half-written: it has rows up to iteration {last} of {expected}")
         task, algo = config["task"]["name"], config["algo"]
-        return Run(
+        run = Run(
             path,
             task,
             algo,
@@ -266,6 +267,8 @@ def load(path: Path) -> Run:
         raise ConfigError(
             f"{path}: not a run that can be read ({first_line(error)}); give another folder or run it again"
         ) from error
+    check_protocol(path, run.config, run.summary)
+    return run
 
 
 def _check_version(theirs: object) -> None:

@@ -1,16 +1,12 @@
-"""The structure of the page, and the statistics of runs that can be compared.
+"""The structure of the page, and the scores of runs that can be compared.
 
 An experiment has tasks, and a task has runs. Runs at EXPERIMENT/TASK/RUN are grouped by experiment, all others by task
 alone. An experiment also shows the runs of other experiments that its `experiment.json` names.
 
-    score    = the share of successful episodes at the end, if the task has a goal
-             = 0 for random play and 1 for the best published model-based algorithm, if the task has published returns
-    IQM      = the mean of the middle half of all scores (Agarwal et al. 2021)
-    interval = its 95 % percentile interval over bootstrap samples that resample seeds within each task
-    profile  = the share of seeds with a score above tau, for every tau
+    score = the share of successful episodes at the end, if the task has a goal
+          = 0 for random play and 1 for the best published model-based algorithm, if the task has published returns
 
-A run has no score if it has not ended, has no number at its end, or explored without a reward. (paper: mean and
-standard deviation over four seeds, and ranks by the mean.)
+A run has no score if it has not ended, has no number at its end, or explored without a reward.
 """
 
 import os
@@ -18,18 +14,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from pcmlp.published import BUDGET, best_published, dense_table
 from pcmlp.report.experiment import Experiment, read_experiment, read_tables
 from pcmlp.report.reading import Run
+from pcmlp.report.statistics import normalise
 from pcmlp.tasks import TASKS
 
 _OURS = "pcmlp"  # comes first in every list
-_RESAMPLES = 2_000
-_INTERVAL = (2.5, 97.5)  # percentiles
 
 Scores = dict[str, dict[str, np.ndarray]]  # label -> task -> [seeds]
 
@@ -169,59 +163,3 @@ def _score(run: Run) -> np.ndarray | None:
     if returns is None or not is_comparable(run):
         return None
     return normalise(returns, dense_table()[run.task]["Random"].mean, best_published(run.task)[1].mean)
-
-
-def normalise(returns: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Scale returns so that `low` becomes 0 and `high` becomes 1."""
-    if not high > low:
-        raise ValueError(f"low={low}, high={high}: nothing between them; give a high return above the low one")
-    return (returns - low) / (high - low)
-
-
-class Estimate(NamedTuple):
-    """A number with its confidence interval, NaN where there is none."""
-
-    value: float
-    low: float
-    high: float
-
-
-def interquartile_mean(scores: Sequence[np.ndarray]) -> Estimate:
-    """Return the IQM over tasks, each [seeds]; it has no interval if a task has a single seed."""
-
-    def middle_mean(pooled: np.ndarray) -> np.ndarray | np.floating:
-        cut = pooled.shape[-1] // 4
-        return np.sort(pooled, axis=-1)[..., cut : pooled.shape[-1] - cut].mean(axis=-1)
-
-    value = float(middle_mean(np.concatenate(scores)))
-    if min(len(seeds) for seeds in scores) < 2:
-        return Estimate(value, np.nan, np.nan)
-    rng = np.random.default_rng(0)
-    resampled = [seeds[rng.integers(len(seeds), size=(_RESAMPLES, len(seeds)))] for seeds in scores]
-    low, high = np.percentile(middle_mean(np.concatenate(resampled, axis=1)), _INTERVAL)
-    return Estimate(value, float(low), float(high))
-
-
-def profile(scores: Sequence[np.ndarray], thresholds: np.ndarray) -> np.ndarray:
-    """Return the share of seeds above each threshold; every task has the same weight, however many seeds it has."""
-    return np.mean([(seeds[:, None] > thresholds[None, :]).mean(axis=0) for seeds in scores], axis=0)
-
-
-class Rank(NamedTuple):
-    """The rank of an algorithm over tasks; 1 is the best."""
-
-    mean: float
-    median: float
-
-
-def ranks(means: Mapping[str, Mapping[str, float]]) -> dict[str, Rank]:
-    """Rank the algorithms of task -> algorithm -> mean return; equal returns share the mean of their ranks.
-
-    An algorithm without a number on a task is last there, because it could not be run.
-    """
-    names = list(dict.fromkeys(name for of_task in means.values() for name in of_task))
-    table = np.array([[of_task.get(name, -np.inf) for name in names] for of_task in means.values()])
-    better = (table[:, None, :] > table[:, :, None]).sum(axis=2)
-    equal = (table[:, None, :] == table[:, :, None]).sum(axis=2)
-    rank = dict(zip(names, (better + (equal + 1) / 2).T, strict=True))
-    return {name: Rank(float(of_tasks.mean()), float(np.median(of_tasks))) for name, of_tasks in rank.items()}

@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from pcmlp.published import DIFFERING, MODEL_BASED, PAPER, PRINTED_RANKS, Quoted, best_published, dense_table
-from pcmlp.report import sections, words
+from pcmlp.report import sections, statistics, words
 from pcmlp.report.reading import Run
-from pcmlp.report.sections import Estimate, Group, Rank, Section, scores_of
+from pcmlp.report.sections import Group, Section, scores_of
+from pcmlp.report.statistics import Estimate, Rank
 
 _EMPTY = ("–", "no goal", "no reward")  # a column with nothing else is left out
 _LONG = 12  # tables with more rows are folded
@@ -72,7 +73,7 @@ def interquartile_return(run: Run) -> str:
     final = run.final("eval_return_mean")
     if final is None:
         return "–"
-    value, low, high = sections.interquartile_mean([final])
+    value, low, high = statistics.interquartile_mean([final])
     interval = f" [{words.format_number(low)}, {words.format_number(high)}]" if np.isfinite(low) else ""
     return words.format_number(value) + interval
 
@@ -149,7 +150,7 @@ def _our_return(run: Run | None, best: float) -> Cell:
     returns = run.final("eval_return_mean")
     if returns is None:
         return Cell(words.final_return(run), "quiet")
-    text = f"{returns.mean():,.1f} ± {returns.std():,.1f}"
+    text = f"{returns.mean():,.1f}" + (f" ± {statistics.deviation(returns):,.1f}" if len(returns) > 1 else "")
     if not run.has_ended:
         return Cell(text, "quiet", f"{run.status}: {run.env_steps:,.0f} of {run.config.get('steps', 0):,} steps")
     if not sections.is_comparable(run):
@@ -190,7 +191,7 @@ def _our_ranks(label: str, groups: Sequence[Group]) -> Row | None:
         return None
     published = {task: dense_table()[task] for task in finals}
     ours = {
-        task: {**row, PAPER: Quoted(float(finals[task].mean()), float(finals[task].std()), "here")}
+        task: {**row, PAPER: Quoted(float(finals[task].mean()), statistics.deviation(finals[task]), "here")}
         for task, row in published.items()
     }
     fewer = {group.task: sections.name_fewer_steps(group.runs[label]) for group in groups if group.task in finals}
@@ -205,7 +206,7 @@ def _rank_row(algorithm: str, rank: Rank, over: str, look: str = "") -> Row:
 
 
 def _rank(tasks: dict[str, dict[str, Quoted]]) -> dict[str, Rank]:
-    return sections.ranks(
+    return statistics.ranks(
         {task: {name: row[name].mean for name in (*MODEL_BASED, PAPER) if name in row} for task, row in tasks.items()}
     )
 
@@ -217,7 +218,7 @@ def scores_table(section: Section) -> Table:
     best = max(1.0, *(float(seeds.max()) for tasks in scores.values() for seeds in tasks.values()))
     rows: list[Row] = []
     for label, tasks in scores.items():
-        found = sections.interquartile_mean(list(tasks.values()))
+        found = statistics.interquartile_mean(list(tasks.values()))
         interval = f"{found.low:.3f} to {found.high:.3f}" if np.isfinite(found.low) else "–"
         rows.append(
             {

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from pcmlp.report.reading import Run
+from pcmlp.report.statistics import deviation
 from pcmlp.settings import flatten
 
 _NAMED = 3  # with more runs, a sentence names only the extremes
@@ -52,7 +53,7 @@ def final_return(run: Run) -> str:
     final = run.final("eval_return_mean")
     if final is None:
         return _NOT_FINITE if run.shows("eval_return_mean") else "–"
-    spread = f" ± {format_number(final.std())}" if len(run.seeds) > 1 else ""
+    spread = f" ± {format_number(deviation(final))}" if len(run.seeds) > 1 else ""
     return format_number(final.mean()) + spread
 
 

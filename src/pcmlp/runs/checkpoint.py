@@ -167,7 +167,7 @@ def check_same(config: RunConfig, run: Path, trust_code: bool = True) -> None:
         return
     if "task.name" in changed:  # then show only the name: all other keys of the task differ as well
         changed = {key: changed[key] for key in ("task.name", "algo") if key in changed}
-    shown = ", ".join(f"{key}: {before} -> {after}" for key, (before, after) in changed.items())
+    shown = describe_differences(changed, len(changed))
     raise ConfigError(
         f"resume=True: {run} has another configuration ({shown}); give the same one, or another out folder"
     )
@@ -178,6 +178,13 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tup
     before, after = flatten(old), flatten(new)
     keys = dict.fromkeys([*before, *after])
     return {key: (before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)}
+
+
+def describe_differences(changed: Mapping[str, tuple[Any, Any]], most: int = 4) -> str:
+    """Return a line about differences; if there are more than `most`, it has their number and names the first ones."""
+    if len(changed) > most:
+        return f"{len(changed)} settings differ, such as {', '.join(list(changed)[:most])}"
+    return ", ".join(f"{key}: {before} -> {after}" for key, (before, after) in changed.items())
 
 
 def is_finished(run: Path, config: RunConfig) -> bool:

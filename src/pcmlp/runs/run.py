@@ -12,7 +12,6 @@ and fast ones share one.
 import itertools
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +20,6 @@ import numpy as np
 
 from pcmlp.algorithms.certificate import promised
 from pcmlp.errors import RunStopped
-from pcmlp.programs import find_platform
 from pcmlp.runs import checkpoint
 from pcmlp.runs.callbacks import Callback, notify
 from pcmlp.runs.certificate import certificates, has_certificate, is_certified, needs_evaluation, standing
@@ -36,16 +34,11 @@ from pcmlp.runs.manifest import Manifest
 from pcmlp.runs.metrics import Row, as_read
 from pcmlp.runs.policy import save_policies
 from pcmlp.runs.summary import CompileClock, add_findings, device, summarise, versions
-from pcmlp.tasks.host import GymnasiumWorld, to_host
-from pcmlp.types import Algorithm, Iteration, Learner, Policy, Problem, World
+from pcmlp.tasks.host import to_host
+from pcmlp.types import Algorithm, Iteration, Learner, Policy, Problem
 
 SAVING_SHARE = 0.02  # the largest share of a run's time that checkpoints take
 _PATIENCE = 3  # consecutive iterations without learning after which a run stops
-
-
-def runs_beside(world: World) -> bool:
-    """Return whether real steps and learning run on different processors."""
-    return isinstance(world, GymnasiumWorld) and find_platform() != "cpu"
 
 
 @dataclass
@@ -122,38 +115,26 @@ class Run:
             self.findings.add([record.rows])
 
     def loop(self, log: EpisodeLog, asked: Callable[[], bool]) -> str:
-        """Run the remaining iterations; return the final status of the run.
-
-        If the simulator and learning use different devices, an iteration is evaluated and saved while the next one
-        learns, unless a certificate may end the run. A stage that XLA directs from the host is over before that
-        (benchmarks/README.md)."""
+        """Run the remaining iterations; return the final status of the run."""
         self._log = log
         if self.learner is None:
             self.learner = self.algorithm.start(self.keys, self.world.mdp, self.num_iterations)
             self.record(0, {})
             self.tell()
-        learner, begun = self.learner, deque[tuple[int, Iteration]]()
+        learner = self.learner
         todo = range((self.done or 0) + 1, self.num_iterations + 1)
-        behind = 1 if runs_beside(self.world) and self.threshold is None else 0
-        failure = None
         for n in itertools.takewhile(lambda _: not (asked() or self._stopped or self.certified()), todo):
             try:
                 iteration = self.algorithm.iterate(self.keys, self.world, learner, n)
-            except RunStopped as error:  # the world failed: save the iterations before the failure
-                failure = error
-                break
+            except RunStopped:  # the world failed: save the iterations before the failure
+                self.save(log)
+                raise
             learner = iteration.learner
             if has_certificate(self.config, self.world.mdp, evaluated=self.evaluates(n)):
                 promises = promised(self.keys, self.algorithm, self.world.mdp, learner, n)
                 iteration = iteration._replace(metrics={**iteration.metrics, **promises})
-            begun.append((n, iteration))
-            if len(begun) > behind:
-                self.finish_iteration(*begun.popleft(), log)
-        while begun:
-            self.finish_iteration(*begun.popleft(), log)
+            self.finish_iteration(n, iteration, log)
         self.save(log)
-        if failure is not None:
-            raise failure
         if self.certified():
             return "certified"
         return "finished" if (self.done or 0) == self.num_iterations else "stopped"
@@ -169,7 +150,7 @@ class Run:
     def finish_iteration(self, n: int, iteration: Iteration, log: EpisodeLog) -> None:
         """Log an iteration, evaluate it if that is due, and write a checkpoint if that is cheap enough."""
         self.learner = iteration.learner
-        walked = to_host(iteration.walked)  # copied now, because the accelerator may be busy later
+        walked = to_host(iteration.walked)  # the log and the map are on the host
         began = time.perf_counter()
         for steps in walked:
             self.lock.check()

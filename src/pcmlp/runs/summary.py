@@ -5,7 +5,6 @@ import importlib.metadata
 import itertools
 import os
 import platform
-import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
@@ -21,6 +20,7 @@ from pcmlp.runs.config import RunConfig
 from pcmlp.runs.durable import Damaged, check_type, read_sealed
 from pcmlp.runs.findings import MAP, Findings
 from pcmlp.runs.metrics import Row
+from pcmlp.runs.source import find_source
 
 SUCCESS = 0.95  # a seed is solved if at least this share of its evaluation episodes succeed
 _PACKAGES = ("jax", "jaxlib", "equinox", "numpy", "pcmlp")
@@ -66,10 +66,12 @@ class Summary(TypedDict, total=False):
     compile_s: float
     save_s: float
     shared_device: bool
+    peak_memory_mb: float | None
     virtual_steps_per_s: float | None
     device: str
     versions: dict[str, str]
     revision: str | None
+    clean: bool | None
     explored_of: str | None
     reward_free: bool
     nothing_found: str | None
@@ -132,12 +134,13 @@ def summarise(
         "compile_s": round(compile_s, 3),
         "save_s": round(save_s, 3),
         "shared_device": shared_device,
+        "peak_memory_mb": device_memory_mb(),
         "virtual_steps_per_s": None
         if shared_device
         else virtual_steps_per_s(config, rows, evaluated_episodes, wall_s - compile_s),
         "device": device(),
         "versions": versions(),
-        "revision": revision(),
+        **find_source()._asdict(),
     }
 
 
@@ -236,31 +239,19 @@ def virtual_steps_per_s(
     return round((actions * per_action + plans * per_plan) / seconds, 1)
 
 
+def device_memory_mb() -> float | None:
+    """Return the most memory of the device that this process has used so far; None on a CPU."""
+    stats = jax.devices()[0].memory_stats() or {}
+    peak = stats.get("peak_bytes_in_use")
+    return None if peak is None else round(peak / 1e6, 1)
+
+
 def device() -> str:
     """Return a description of the device that JAX uses."""
     first = jax.devices()[0]
     if first.platform == "cpu":
         return f"cpu ({platform.machine()}, {os.cpu_count()} cores)"
     return f"{first.platform} ({first.device_kind})"
-
-
-@functools.cache
-def revision() -> str | None:
-    """Return the git revision of the source, with "+changes" if files differ from it; None outside a checkout."""
-
-    def git(*words: str) -> str:
-        here = Path(__file__).parent
-        done = subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, timeout=30, check=True)
-        return done.stdout.strip()
-
-    try:
-        root = Path(git("rev-parse", "--show-toplevel"))
-        if not (root / "src" / "pcmlp").is_dir():  # the checkout belongs to another project
-            return None
-        changed = git("-C", str(root), "status", "--porcelain", "src")
-        return git("rev-parse", "HEAD") + ("+changes" if changed else "")
-    except (OSError, subprocess.SubprocessError):
-        return None
 
 
 @functools.cache  # called for every checkpoint

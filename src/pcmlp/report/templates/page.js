@@ -103,7 +103,8 @@
     make("text", { x: (left + right) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, svg, against);
     for (const l of lines) {
       const style = l.run.look, g = make("g", { "data-label": l.run.label }, svg);
-      if (l.low && l.x.length > 1 && options.band !== false) make("path", { class: `band ${style}`, d: `${path(x, clampedY, l.x, l.high)}L${path(x, clampedY, [...l.x].reverse(), [...l.low].reverse()).slice(1)}Z` }, g);
+      for (const [low, high] of [[l.low, l.high], [l.surely_low, l.surely_high]])
+        if (low && l.x.length > 1 && options.band !== false) make("path", { class: `band ${style}`, d: `${path(x, clampedY, l.x, high)}L${path(x, clampedY, [...l.x].reverse(), [...low].reverse()).slice(1)}Z` }, g);
       if (options.seeds) for (const seed of l.seeds || []) make("path", { class: `seed ${style}`, d: path(x, clampedY, l.x, seed) }, g);
       if (options.explore && l.explore) make("path", { class: `explore ${style}`, d: path(x, clampedY, l.explore_x, l.explore) }, g);
       make("path", { class: `mean ${style}`, d: path(x, clampedY, l.x, l.mean) }, g);

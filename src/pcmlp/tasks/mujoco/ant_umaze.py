@@ -67,7 +67,7 @@ class AntUMaze(RobotTask):
         ant_umaze_reward,
         hidden=0,
         walls=_WALLS,
-        ranges=((_LOW, _HIGH), (_LOW, _HIGH)),  # imagined states stay inside, and x, y are normalised by the maze
+        ranges=((_LOW, _HIGH), (_LOW, _HIGH)),  # imagined states stay inside
     )
 
     def build(self) -> Problem:
