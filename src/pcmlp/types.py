@@ -148,7 +148,7 @@ class Planner(Part):
 
     @abc.abstractmethod
     def init(self, key: Key[Array, ""], mdp: MDP) -> Policy:
-        """Return pi_1 (paper: any / here: uniform play in a finite MDP, replanning where planners search)."""
+        """Return pi_1, with the structure of what `plan` returns (paper: any / here: uniform play, or replanning)."""
 
     @abc.abstractmethod
     def plan(self, key: Key[Array, ""], mdp: MDP, policy: Policy) -> tuple[Policy, Metrics]:
