@@ -40,6 +40,7 @@ COMMANDS = [
     ("train mountain-car --device cuda", "JAX_PLATFORMS"),
     ("train mountain-car --bonus-scale 0", "--set bonus_scale=VALUE"),
     ("train mountain-car bonus_scale=0", "--set bonus_scale=0"),
+    ("train mountain-car --set relabel=0.5", "declares no goals"),
     ("train mountain-car --set bonus_scale 0", "bonus_scale=0.1"),
     ("train mountain-car --set bonus=0", "bonus_scale"),
     ("train mountain-car --set bonus_scale=high", "not a finite number"),

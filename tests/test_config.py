@@ -485,3 +485,34 @@ def test_a_configuration_holds_what_means_something(algo):
         used = unused_reason(config.method, config.task, config.algorithm, key) is None
         chosen = not key.endswith(".name") or key in held
         assert (key in held) == used or not chosen, (key, value)
+
+
+def test_the_preset_for_goals_uses_what_the_task_declares():
+    """And is otherwise that of the robots; the paper's has none of it."""
+    config = resolve("hand-egg", settings=("preset=goals",))
+    assert from_json(to_json(config)) == config
+    problem, algorithm = build(config)
+    coordinates = problem.world.mdp.states.coordinates
+    (egg,) = coordinates.bodies
+    assert algorithm.features.dims == tuple(egg.place + i for i in range(3))
+    assert (algorithm.relabel, algorithm.model.geometry, algorithm.model.members) == (0.5, True, 3)
+    goals, usual = (flatten(json.loads(to_json(made))) for made in (config, resolve("hand-egg")))
+    assert {key for key in goals if goals[key] != usual[key]} == {"preset", *GOALS}
+    for task in ("hand-egg", "half-cheetah"):
+        paper = resolve(task, settings=("preset=paper",)).algorithm
+        assert (paper.relabel, paper.model.geometry, paper.features.distinct, paper.noise) == (0.0, False, False, 0.0)
+    with pytest.raises(ConfigError, match="preset=goals: pcmlp has none for half-cheetah; leave it out"):
+        resolve("half-cheetah", settings=("preset=goals",))
+    with pytest.raises(ConfigError, match="^relabel=0.5: the task declares no goals among its coordinates; give 0$"):
+        build(resolve("half-cheetah", settings=("relabel=0.5",)))
+
+
+GOALS = {
+    "bonus_scale",
+    "features.dims",
+    "features.action_weight",
+    "relabel",
+    "noise",
+    "model.geometry",
+    "model.members",
+}

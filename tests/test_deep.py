@@ -17,7 +17,8 @@ import pytest
 from jaxtyping import Array, Float, Int
 
 from pcmlp.algorithms import deep
-from pcmlp.algorithms.deep import Deep, imagination, imagined_starts
+from pcmlp.algorithms.deep import Deep, imagination
+from pcmlp.algorithms.starts import imagined_starts
 from pcmlp.bonus import CappedBonus
 from pcmlp.errors import ConfigError
 from pcmlp.features import RandomNetwork
@@ -25,7 +26,7 @@ from pcmlp.imagine import bounds_around, expand_range, nothing_seen
 from pcmlp.models import Neural
 from pcmlp.replay import Replay, Transitions
 from pcmlp.rollout import keep_better
-from pcmlp.spaces import Box, Finite, Range
+from pcmlp.spaces import Box, Coordinates, Finite, Range
 from pcmlp.trees import as_inputs
 from pcmlp.types import MDP, FeatureMap, FittedModel, Planner, Policy, Problem, never
 from pcmlp.world import JaxWorld
@@ -399,12 +400,24 @@ def test_exploring_reward_free_ignores_the_reward(run):
 def test_all_or_no_imagined_episodes_begin_at_the_replay(share):
     rows = Transitions(*[jnp.full((3, 1), 0.7)] * 2, jnp.zeros(3), jnp.zeros((3, 1)), *[jnp.ones(3, bool)] * 3)
     replay = Replay.empty(rows, 8).add(rows)  # and five rows that were never written
-    starts = eqx.filter_jit(imagined_starts)(jr.key(0), spied(replay_starts=share), LINE, replay)
+    starts = eqx.filter_jit(imagined_starts)(jr.key(0), LINE, replay, 1024, share, 0.0)
     if share:
         np.testing.assert_array_equal(starts, np.float32(0.7))
     else:
         assert np.abs(starts).max() <= 0.1
         assert np.unique(starts).size > 100
+
+
+def test_a_goal_may_be_wherever_what_should_reach_it_was():
+    """Or a goal that was moved there would be moved back by the first imagined step."""
+    infinite = [np.inf] * 3
+    states = Box([-np.inf] * 3, infinite, Coordinates(goals=((2, 0),)))
+    seen = Range(jnp.array([-5.0, 0.0, 1.0]), jnp.array([2.0, 1.0, 3.0]))
+    allowed = bounds_around(states, seen, 0.0, True)
+    np.testing.assert_array_equal(allowed.low, [-5, 0, -5])
+    np.testing.assert_array_equal(allowed.high, [2, 1, 3])
+    unseen = bounds_around(states, nothing_seen(states), 1.0, True)
+    np.testing.assert_array_equal(unseen.high, infinite)
 
 
 def test_bounds_are_what_is_possible_and_what_was_seen_with_a_margin():

@@ -1,17 +1,24 @@
 """The hand with an egg: what it is paid is what Gymnasium-Robotics says, and its goals are the paper's."""
 
+import dataclasses
 import pickle
 import sys
+from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pytest
 
 from pcmlp.errors import ConfigError
+from pcmlp.planners import UniformPolicy
 from pcmlp.runs.config import build, resolve
-from pcmlp.runs.evaluate import scores
-from pcmlp.tasks.mujoco.hand_egg import HandEgg, at_goal, egg_in_hand, hand_egg_reward
+from pcmlp.runs.evaluate import group_numbers, scores
+from pcmlp.runs.policy import SavedRun
+from pcmlp.tasks.host import Lanes
+from pcmlp.tasks.mujoco.hand_egg import HandEgg, at_goal, egg_in_hand, hand_egg_reward, height_group
 
 EGG, GOAL = slice(61, 68), slice(68, 75)
 
@@ -136,6 +143,23 @@ def test_the_coordinates_are_those_that_the_task_declares(egg):
     assert [goal for goal, _ in states.goals] == list(range(GOAL.start, GOAL.stop))
     sizes = egg.model.geom("object").size
     assert np.delete(sizes, body.axis)[0] == np.delete(sizes, body.axis)[1] != sizes[body.axis]
+
+
+def test_success_is_told_apart_by_the_height_of_the_goal(starts):
+    """The thirds of the offset, which every goal is in; and `eval` finds those of its episodes."""
+    offset = starts[:, 70] - starts[:, 63]
+    numbers = np.array([int(height_group(jnp.asarray(start, jnp.float32))) for start in starts])
+    for i, (low, high) in enumerate([(0.0, 0.02), (0.02, 0.04), (0.04, 0.06)]):
+        assert ((offset[numbers == i] >= low - 1e-6) & (offset[numbers == i] <= high + 1e-6)).all()
+        assert (numbers == i).sum() > 15
+    problem, keys = HandEgg(horizon=3).build(), jr.split(jr.key(0), 1)
+    policies = jax.tree.map(lambda x: x[None] if eqx.is_array(x) else x, UniformPolicy(problem.world.mdp.actions))
+    saved = SavedRun(Path(), dataclasses.replace(resolve("hand-egg", "random"), seeds=(0,)), problem, policies)
+    found = group_numbers(saved, keys, 6)
+    lanes = Lanes.of(keys, 6, 3)
+    first = [egg_in_hand().reset(seed=int(seed))[0] for seed in lanes.seed[0]]
+    assert found.tolist() == [[int(height_group(jnp.asarray(x, jnp.float32))) for x in first]]
+    assert problem.groups.episodes == 300
 
 
 @pytest.mark.parametrize("horizon", [1, 100])

@@ -61,7 +61,7 @@ def make(key=0, dynamics=SMALL):
 @jax.jit
 def renormalise(model, data):
     """Return the same net in the units of `data`."""
-    return eqx.tree_at(lambda m: (m.inputs, m.change), model, fit_units(data))
+    return eqx.tree_at(lambda m: (m.inputs, m.change), model, fit_units(data, model.chart))
 
 
 def predict(model, rows):

@@ -1,5 +1,6 @@
 """Features of some coordinates of the state: they ignore the others, and are those drawn for the chosen ones alone."""
 
+import dataclasses
 import itertools
 
 import equinox as eqx
@@ -19,7 +20,7 @@ from pcmlp.parts import NAMES
 from pcmlp.replay import Transitions
 from pcmlp.runs.metrics import read_metrics
 from pcmlp.settings import overlay
-from pcmlp.spaces import Box
+from pcmlp.spaces import Box, Coordinates
 
 # Two coordinates have bounds, in the place of the first and third; two have none.
 STATES = Box((-1.0, -jnp.inf, 0.0, -jnp.inf), (1.0, jnp.inf, 4.0, jnp.inf))
@@ -88,6 +89,20 @@ def places(mdp):
     low, high = (np.array([*of(STATES_BOUNDED), *of(ACTIONS)]) for of in (lambda b: b.lower, lambda b: b.upper))
     corners = np.array(list(itertools.product(*zip(low, high, strict=True))), np.float32)
     return jnp.asarray(corners[:, :4]), jnp.asarray(corners[:, 4:])
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_declared_copies_and_goals_can_be_left_out(name):
+    """The others are then those that were chosen; a task that declares nothing is explored in all."""
+    declared = spaces_only(Box(STATES.lower, STATES.upper, Coordinates(copies=((1, 0),), goals=((3, 2),))), ACTIONS)
+    chosen, everything = (MAPS[name](dims).draw(jr.key(0), MDP, DATA) for dims in ((0, 2), None))
+    leaves_out = dataclasses.replace(MAPS[name](None), distinct=True)
+    found, same = leaves_out.draw(jr.key(0), declared, DATA), leaves_out.draw(jr.key(0), MDP, DATA)
+    told = MAPS[name](None).draw(jr.key(0), declared, DATA)
+    for state, action in zip(DATA.state[:5], DATA.action[:5], strict=True):
+        np.testing.assert_array_equal(found(state, action), chosen(state, action))
+        np.testing.assert_array_equal(same(state, action), everything(state, action))
+        np.testing.assert_array_equal(told(state, action), everything(state, action))
 
 
 @pytest.mark.parametrize("name", MAPS)

@@ -114,7 +114,11 @@ def restrict(imagined: MDP, bounds: Range, starts: Float[Array, "n s"]) -> MDP:
 
 def bounds_around(states: Box, seen: Range, margin: float | Float[Array, ""], bounded: bool | Bool[Array, ""]) -> Range:
     """Return the bounds of imagined states: the observation space and, if there are real states, their range extended
-    by `margin` times its width; no bounds if not `bounded`."""
+    by `margin` times its width; no bounds if not `bounded`. A goal may be wherever what should reach it has been."""
+    if goals := states.coordinates.goals:
+        goal, reaching = jnp.array(goals).T
+        low = seen.low.at[goal].min(seen.low[reaching])
+        seen = Range(low, seen.high.at[goal].max(seen.high[reaching]))
     known = seen.low <= seen.high
     low, high = jnp.where(known, seen.low, states.low), jnp.where(known, seen.high, states.high)
     width = high - low

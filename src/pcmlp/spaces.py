@@ -61,6 +61,11 @@ class Coordinates:
     copies: tuple[tuple[int, int], ...] = ()  # (i, j): i always has the value of j
     goals: tuple[tuple[int, int], ...] = ()  # (i, j): i stays as it is during an episode, in which j should reach it
 
+    @property
+    def repeated(self) -> frozenset[int]:
+        """The coordinates that say nothing of what happens in an episode: copies and goals."""
+        return frozenset(i for i, _ in (*self.copies, *self.goals))
+
     def check(self, size: int) -> None:
         """Raise unless these are coordinates of a state with `size` numbers, each with one meaning."""
         bodies = [dim for body in self.bodies for dim in body.dims]
@@ -71,7 +76,7 @@ class Coordinates:
         for dim in described:
             if described.count(dim) > 1:
                 raise ConfigError(f"coordinates: {dim} is declared twice; let it be of one body, a copy or a goal")
-        if twice := {j for _, j in (*self.copies, *self.goals)} & {i for i, _ in (*self.copies, *self.goals)}:
+        if twice := {j for _, j in (*self.copies, *self.goals)} & self.repeated:
             raise ConfigError(f"coordinates: {min(twice)} is a copy or a goal; name the coordinate that it belongs to")
 
 

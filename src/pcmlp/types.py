@@ -18,6 +18,7 @@ from pcmlp.maps import Map
 from pcmlp.replay import Replay, Transitions
 from pcmlp.settings import Part, setting
 from pcmlp.spaces import Box, Space
+from pcmlp.successes import Groups
 
 State = Shaped[Array, "*state"]  # what the agent observes: an integer in a finite MDP, a vector elsewhere
 Action = Shaped[Array, "*action"]
@@ -147,8 +148,7 @@ class Planner(Part):
 
     @abc.abstractmethod
     def init(self, key: Key[Array, ""], mdp: MDP) -> Policy:
-        """Return pi_1, with the structure of what `plan` returns (paper: any / here: uniform play in a finite MDP,
-        replanning in the untrained model for planners that search)."""
+        """Return pi_1, with the structure of what `plan` returns (paper: any / here: uniform play, or replanning)."""
 
     @abc.abstractmethod
     def plan(self, key: Key[Array, ""], mdp: MDP, policy: Policy) -> tuple[Policy, Metrics]:
@@ -204,6 +204,7 @@ class Problem(eqx.Module):
     model: Model | None = None  # the class P of the setting
     success_return: float | None = None  # an episode with at least this return succeeded
     map: Map | None = None  # the ground, where a task is judged by how much of it was entered
+    groups: Groups | None = None  # of episodes, whose success is told apart
     goal_ends: bool = eqx.field(static=True, default=False)  # whether only reaching the goal ends an episode early
     pays_for_moving: bool = eqx.field(static=True, default=False)  # and for nothing else, wherever that leads
 

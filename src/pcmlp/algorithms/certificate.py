@@ -14,9 +14,10 @@ import jax.random as jr
 from jaxtyping import Array, Float, Key
 
 from pcmlp import finite
-from pcmlp.algorithms.deep import Deep, DeepLearner, imagination, own_starts
+from pcmlp.algorithms.deep import Deep, DeepLearner, imagination
 from pcmlp.algorithms.framework import PCMLP, CoverLearner
 from pcmlp.algorithms.stages import PROMISE
+from pcmlp.algorithms.starts import own_starts
 from pcmlp.imagine import imagine
 from pcmlp.planners import FinitePolicy
 from pcmlp.programs import brief_program
@@ -49,7 +50,7 @@ def _promised_deep(keys, algo, mdp, learner, n) -> dict[str, Array]:
     def one_seed(key, learner):
         start_key, promise_key = jr.split(_promise_key(key, n))
         # Use the world's own starts: real episodes do not begin at states of the replay.
-        own = own_starts(start_key, algo, mdp)
+        own = own_starts(start_key, mdp, algo.num_starts)
         imagined = imagination(algo, mdp, learner.bonus, learner.seen, own, learner.model, jnp.array(True))
         return _as_column(algo.planner.promise(promise_key, imagined, learner.policy))
 

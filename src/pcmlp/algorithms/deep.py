@@ -34,6 +34,7 @@ from pcmlp.algorithms.stages import (
     with_executed_actions,
     without_goal,
 )
+from pcmlp.algorithms.starts import check_relabel, imagined_starts
 from pcmlp.bonus import CONTROL, CappedBonus, Covariance, Elliptical, choose_covariance, second_moment
 from pcmlp.features import RandomNetwork, check_draw
 from pcmlp.imagine import (
@@ -93,6 +94,7 @@ class Deep(Algorithm):
     replay_size: int = setting(30_000, "rows of the replay buffer D", least=1, most=2**31 - 1, tiny=50)
     num_starts: int = setting(1024, "states that imagined episodes begin at", least=1, most=1_000_000, tiny=16)
     replay_starts: float = setting(0.5, "share of imagined episodes that begin at a replayed state", least=0, most=1)
+    relabel: float = setting(0.0, "share of replayed states whose goal is one reached soon after", least=0, most=1)
     margin: float = setting(3.0, "how far imagined states may leave the range of real ones, in ranges", least=0)
     bounded: bool = setting(True, "whether imagined states are kept near real ones", traced=True)
     reward_free: bool = setting(False, "explore for the bonus alone")
@@ -119,6 +121,7 @@ class Deep(Algorithm):
         """Return the algorithm for a problem with vectors. A reward for moving is kept (paper: section 7.3)."""
         _ = problem.world.mdp.boxes
         check_draw(self.features, problem.world.mdp)
+        check_relabel(self.relabel, problem.world.mdp)
         if isinstance(self.model, Known):
             check_transition(problem.world.mdp)
         return dataclasses.replace(self, reward_free=False) if problem.pays_for_moving else self
@@ -221,7 +224,8 @@ def improve(
     sigma = choose_covariance(algo.covariance, covariance.matrix, phi, samples)
     bonus = algo.bonus.update(stage_key(key, n, BONUS), learner.bonus, phi, sigma, replay)  # b_n
     seen = expand_range(learner.seen, samples)
-    imagined = partial(imagination, algo, mdp, bonus, seen, imagined_starts(start_key, algo, mdp, replay))
+    starts = imagined_starts(start_key, mdp, replay, algo.num_starts, algo.replay_starts, algo.relabel)
+    imagined = partial(imagination, algo, mdp, bonus, seen, starts)
     # paper: the policy continues from iteration to iteration / here: by default each iteration starts a new one. A
     # policy that has converged for the last bonus explores little; a new one finds what it misses in the same model.
     first = imagined(learner.model, jnp.array(True))
@@ -276,19 +280,6 @@ def imagination(
     paid = SwitchedBonus(CappedBonus(bonus, algo.bonus_scale, float(mdp.horizon)), explores, actions)
     imagined = imagine(known, select(explores, model, model.expected()), paid)
     return restrict(imagined, bounds_around(states, seen, algo.margin, algo.bounded), starts)
-
-
-def imagined_starts(key: Key[Array, ""], algo: Deep, mdp: MDP, replay: Replay) -> Float[Array, "n s"]:
-    """Draw states for imagined episodes to begin at: from the replay, and the world's own."""
-    coin_key, row_key, world_key = jr.split(key, 3)
-    visited = replay.windows(row_key, algo.num_starts, 1).state[:, 0]
-    own = own_starts(world_key, algo, mdp)
-    return jnp.where(jr.uniform(coin_key, (algo.num_starts, 1)) < algo.replay_starts, visited, own)
-
-
-def own_starts(key: Key[Array, ""], algo: Deep, mdp: MDP) -> Float[Array, "n s"]:
-    """Draw initial states of the world."""
-    return jax.vmap(mdp.initial)(jr.split(key, algo.num_starts))
 
 
 def mean_bonus(algo: Deep, mdp: MDP, last: FittedBonus, phi: Features, samples: Transitions) -> Float[Array, ""]:

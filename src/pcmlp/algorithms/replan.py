@@ -22,8 +22,9 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-from pcmlp.algorithms.deep import Deep, DeepLearner, imagination, imagined_starts, own_starts
+from pcmlp.algorithms.deep import Deep, DeepLearner, imagination
 from pcmlp.algorithms.stages import PLANNING
+from pcmlp.algorithms.starts import imagined_starts, own_starts
 from pcmlp.planners import SAC, GuidedPolicy
 from pcmlp.programs import program
 from pcmlp.rollout import PredrawsNoise, estimate_promise, mean_return
@@ -91,9 +92,11 @@ def replan_one(
 ) -> tuple[Policy, Float[Array, " n"]]:
     """Plan for one seed. All attempts are one loop, so that the planner is compiled once."""
     starts_key, own_key, first_key, judge_key, loop_key = jr.split(jr.fold_in(key, PLANNING), 5)
+    own = own_starts(own_key, mdp, algo.num_starts)
+    planned = imagined_starts(starts_key, mdp, learner.replay, algo.num_starts, algo.replay_starts, algo.relabel)
     imagined, judged = (
         imagination(algo, mdp, learner.bonus, learner.seen, starts, learner.model, jnp.array(False))
-        for starts in (imagined_starts(starts_key, algo, mdp, learner.replay), own_starts(own_key, algo, mdp))
+        for starts in (planned, own)
     )
 
     def new_policy(key):

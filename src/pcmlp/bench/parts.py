@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-from pcmlp.algorithms.deep import Deep, DeepLearner, imagination, imagined_starts
+from pcmlp.algorithms.deep import Deep, DeepLearner, imagination
 from pcmlp.algorithms.framework import capped_ellipse
+from pcmlp.algorithms.starts import imagined_starts
 from pcmlp.bench.clock import compile_call, median_time, time_calls
 from pcmlp.bonus import CappedBonus, second_moment
 from pcmlp.features import Fourier, RandomNetwork
@@ -74,7 +75,7 @@ def prepare_stages(algo: Deep, world: World, seeds: int) -> tuple[Key[Array, " s
         covariance = learner.covariance.add(second_moment(learner.features, samples)).matrix
         replay = learner.replay.add(samples)
         bonus = algo.bonus.update(key, learner.bonus, learner.features, covariance, replay)
-        starts = imagined_starts(key, algo, mdp, replay)
+        starts = imagined_starts(key, mdp, replay, algo.num_starts, algo.replay_starts, algo.relabel)
         return Stage(learner.model, learner.policy, bonus, replay, expand_range(learner.seen, samples), starts)
 
     over_all = eqx.filter_vmap(prepare, in_axes=(0, None, None, eqx.if_array(0), eqx.if_array(0)))

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional, UseAppendAction, arg
 
-from pcmlp.commands import INTERRUPTED, STOPPED, Int, Ints, Switch, cell, prepare_device, unset
+from pcmlp.commands import INTERRUPTED, STOPPED, Ints, Switch, cell, prepare_device, unset
 from pcmlp.signals import finish_iterations, print_to_stderr
 
 
@@ -121,7 +121,7 @@ class Eval:
 
     path: Annotated[Positional[Path], arg(metavar="RUN_OR_PLAN")]
     """The folder of a run or a plan, such as runs/mountain-car-pcmlp."""
-    episodes: Int = "20"
+    episodes: Annotated[str | None, unset("INT", "20, or 300 for hand-egg")] = None
     """Episodes of each seed."""
     trust_code: Switch = False
     """Import the files of code that the run or plan uses, if any."""
@@ -137,19 +137,22 @@ class Eval:
         from pcmlp.runs.evaluate import evaluate_run, film_episode
         from pcmlp.runs.policy import load_run
         from pcmlp.settings import parse_int
+        from pcmlp.successes import describe_success
 
-        episodes = parse_int("episodes", self.episodes)
+        episodes = None if self.episodes is None else parse_int("episodes", self.episodes)
         seed = None if self.seed is None else parse_int("seed", self.seed)
         saved = load_run(self.path, trust_code=self.trust_code)
         if self.video:
             check_filmed(saved.config.task_name)
         result = evaluate_run(saved, episodes, seed)
         console = Console()
-        title = f"{result['task']}, {result['algo']}: {episodes} episodes"
+        title = f"{result['task']}, {result['algo']}: {result['episodes']} episodes"
         table = Table("seed", "return", "std", "success", title=title)
         for row in result["seeds"]:
             table.add_row(*(cell(row[name]) for name in ("seed", "return_mean", "return_std", "success")))
         console.print(table)
+        for line in describe_success(result["all_seeds"]):
+            console.print(line, highlight=False, soft_wrap=True)
         files = [self.path / "eval.json"]
         if self.video:
             film = Episode(*film_episode(saved, seed))

@@ -28,6 +28,7 @@ from pcmlp.algorithms.stages import with_executed_actions
 from pcmlp.experiments.experiment import Done, Experiment, Row, Rows, Tables, write_table
 from pcmlp.experiments.job import PAPER_SEEDS, Job
 from pcmlp.models import Neural
+from pcmlp.models.geometry import Chart
 from pcmlp.models.neural import NeuralModel, fit_units
 from pcmlp.programs import program
 from pcmlp.replay import Replay, Transitions, drop_nonfinite
@@ -100,7 +101,7 @@ def fit(
     """Continue to fit each seed's network, after iteration n."""
 
     def fit_one(key: Key[Array, ""], model: NeuralModel, log: Log) -> NeuralModel:
-        units = fit_units(log.fitted_to(n, jnp.array(False)).data)
+        units = fit_units(log.fitted_to(n, jnp.array(False)).data, model.chart)
         return kind.train_network(key, model, log.fitted_to(n, latest_only), units)[0]
 
     return map_leading(fit_one, keys, model, log)
@@ -111,8 +112,9 @@ def measure_errors(keys: Key[Array, " seeds"], model: NeuralModel, log: Log) -> 
     """Return each seed's errors of one step, NaN at rows that are not held out."""
 
     def measure_one(key: Key[Array, ""], model: NeuralModel, log: Log) -> Float[Array, " n"]:
-        unit = fit_units(log.rows)[1].std  # of all rows, so that all models are measured in the same units
         state, action, next_state = log.rows.state, log.rows.action, log.rows.next_state
+        # Of all rows, so that all models are measured in the same units.
+        unit = fit_units(log.rows, Chart.plain(state.shape[1]))[1].std
         predicted = jax.vmap(model, (None, 0, 0))(key, state, action)
         error = jnp.linalg.norm((predicted - next_state) / unit[None, :], axis=1)
         return jnp.where(log.rows.valid & log.held_out, error, jnp.nan)

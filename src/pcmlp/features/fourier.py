@@ -42,6 +42,7 @@ class Fourier(FeatureMap):
     bandwidth: float | None = setting(None, "bandwidth of the kernel; none: the median distance of two points", above=0)
     action_weight: float = setting(1.0, "weight of actions relative to states", above=0)
     dims: tuple[int, ...] | None = setting(None, "coordinates of the state that phi uses; none: all", least=0)
+    distinct: bool = setting(False, "leave out copies and goals, where the task declares them and dims is none")
 
     def check(self) -> None:
         """Raise if settings contradict each other."""
@@ -50,7 +51,7 @@ class Fourier(FeatureMap):
 
     def draw(self, key: Key[Array, ""], mdp: MDP, samples: Transitions) -> Features:
         """Draw frequencies, in the units of the spaces if all bounds are finite, else of the samples."""
-        return draw_over(self.dims, self._draw, key, mdp, samples)
+        return draw_over(self.dims, self.distinct, self._draw, key, mdp, samples)
 
     def _draw(self, key: Key[Array, ""], boxes: Boxes | None, samples: Transitions) -> FourierFeatures:
         point_key, frequency_key = jr.split(key)

@@ -60,10 +60,11 @@ class RandomNetwork(FeatureMap):
     norm: float = setting(1.0, "largest |phi| over the task's states", above=0, most=1)
     action_weight: float = setting(0.2, "weight of actions relative to states", above=0)
     dims: tuple[int, ...] | None = setting(None, "coordinates of the state that phi uses; none: all", least=0)
+    distinct: bool = setting(False, "leave out copies and goals, where the task declares them and dims is none")
 
     def draw(self, key: Key[Array, ""], mdp: MDP, samples: Transitions) -> Features:
         """Draw a network, in the units of the spaces if all bounds are finite, else of the samples."""
-        return draw_over(self.dims, self._draw, key, mdp, samples)
+        return draw_over(self.dims, self.distinct, self._draw, key, mdp, samples)
 
     def _draw(self, key: Key[Array, ""], boxes: Boxes | None, samples: Transitions) -> NetworkFeatures:
         return self.over_samples(key, samples) if boxes is None else self.over_boxes(key, *boxes)

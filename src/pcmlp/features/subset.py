@@ -7,6 +7,9 @@ Each coordinate has the unit that it has in phi of the whole state, and psi is s
 over the boxes of the spaces if all bounds of states and actions are finite, else over the first data. The place of an
 ant has bounds and its joints have none, so both are in units of the first data, with dims=0,1 as without.
 
+A copy of a coordinate counts it twice, and a goal is not explored: a task that declares them (`spaces.Coordinates`) can
+have them left out.
+
 paper: phi of the whole (s, a) / here: the same unless coordinates are chosen.
 """
 
@@ -36,18 +39,22 @@ class SubsetFeatures(eqx.Module):
 
 def draw_over(
     dims: tuple[int, ...] | None,
+    distinct: bool,
     draw: Callable[[Key[Array, ""], Boxes | None, Transitions], Features],
     key: Key[Array, ""],
     mdp: MDP,
     samples: Transitions,
 ) -> Features:
     """Return `draw(key, boxes, samples)`, with only the coordinates `dims` of the states unless these are None.
+    If they are None and `distinct`, those that the task declares as copies or goals are left out.
 
     Units are taken from the boxes of states and actions or, if any coordinate of these has no bounds, from the samples;
     then `boxes` is None. This is decided for the whole state, so a choice of coordinates does not change it.
     """
     states, actions = mdp.boxes
     bounded = states.is_bounded() and actions.is_bounded()
+    if dims is None and distinct and states.coordinates.repeated:
+        dims = tuple(i for i in range(states.size) if i not in states.coordinates.repeated)
     if dims is None:
         return draw(key, (states, actions) if bounded else None, samples)
     if len(set(dims)) < len(dims) or not all(0 <= dim < states.size for dim in dims):

@@ -11,6 +11,8 @@ The optimiser's state is part of the fitted model: training again continues wher
 absurd gradient is skipped, and a fit that has exploded is undone, so the parameters stay finite; `model_skipped` counts
 the lost steps.
 
+With `geometry`, s and s' - s are described by a chart of what the task declares about its coordinates (geometry.py).
+
 With several `members`, each net has its own initial weights and its own windows (not in the paper; PETS, Chua et al.
 2018). The members agree where there are data, and disagree elsewhere:
 
@@ -26,7 +28,7 @@ import jax.random as jr
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from pcmlp.models.geometry import pose_error
+from pcmlp.models.geometry import Chart, pose_error
 from pcmlp.nets import MLP, Normaliser, adam_with_decay, guarded_sgd
 from pcmlp.replay import Replay, Transitions
 from pcmlp.settings import setting
@@ -52,26 +54,27 @@ class NeuralModel(FittedModel):
     optimiser: PyTree  # the state of Adam
     inputs: Normaliser  # normalises (s, a)
     change: Normaliser  # normalises s' - s
+    chart: Chart = eqx.field(static=True)  # what the net is told of s, and what s' - s means for it
 
-    def difference(self, state: Float[Array, " s"], action: Float[Array, " a"]) -> Float[Array, " s"]:
+    def difference(self, state: Float[Array, " s"], action: Float[Array, " a"]) -> Float[Array, " d"]:
         """Predict s' - s."""
-        x = jnp.clip(self.inputs(jnp.concatenate([state, action])), -_LIMIT, _LIMIT)
+        x = jnp.clip(self.inputs(jnp.concatenate([self.chart.encode(state), action])), -_LIMIT, _LIMIT)
         return self.change.inverse(self.net(x))
 
-    def bound(self, state: Float[Array, " s"]) -> Float[Array, " s"]:
-        """Clip a predicted state to finite bounds."""
-        return clip_state(self.inputs, state)
+    def move(self, state: Float[Array, " s"], difference: Float[Array, " d"]) -> Float[Array, " s"]:
+        """Return the state that a difference leads to, within finite bounds."""
+        return self.chart.apply(state, difference, lambda levels: clip_state(self.inputs, levels))
 
     def __call__(self, key: Key[Array, ""], state: State, action: Action) -> State:
-        return self.bound(state + self.difference(state, action))
+        return self.move(state, self.difference(state, action))
 
     def measure(self, mdp: MDP, rows: Transitions) -> Metrics:
         """Return the error of one step, in the units of `model_error`, and that of each body."""
 
         def predict(state, action, next_state):
             difference = self.difference(state, action)
-            error = jnp.linalg.norm((difference - (next_state - state)) / self.change.std)
-            return error, self.bound(state + difference)
+            error = jnp.linalg.norm((difference - self.chart.change(state, next_state)) / self.change.std)
+            return error, self.move(state, difference)
 
         errors, predicted = jax.vmap(predict)(rows.state, rows.action, rows.next_state)
         return unseen_errors(mdp, rows, was_fitted(self.optimiser), errors, predicted)
@@ -115,6 +118,7 @@ class Neural(Model):
     rate: float = setting(1e-3, "learning rate of Adam", above=0)
     decay: float = setting(1e-5, "weight decay, as a part of the gradient", least=0)
     clip: float = setting(2.0, "largest norm of the gradient", above=0)
+    geometry: bool = setting(False, "whether what a task declares of its coordinates is used and not learned")
 
     def init(self, key: Key[Array, ""], mdp: MDP) -> NeuralModel | NeuralEnsemble:
         """Return untrained networks."""
@@ -123,20 +127,23 @@ class Neural(Model):
         return NeuralEnsemble(jax.vmap(lambda k: self._init_one(k, mdp))(jr.split(key, self.members)), self.members)
 
     def _init_one(self, key: Key[Array, ""], mdp: MDP) -> NeuralModel:
-        states, actions = (box.size for box in mdp.boxes)
-        net = MLP.of(key, (states + actions, *self.sizes, states), "relu")
+        states, actions = mdp.boxes
+        chart = Chart(states.size, states.coordinates) if self.geometry else Chart.plain(states.size)
+        _, encoded, changes = chart.sizes
+        net = MLP.of(key, (encoded + actions.size, *self.sizes, changes), "relu")
         state = adam_with_decay(self.rate, self.decay).init(eqx.filter(net, eqx.is_array))
-        return NeuralModel(net, state, Normaliser.identity(states + actions), Normaliser.identity(states))
+        units = Normaliser.identity(encoded + actions.size), Normaliser.identity(changes)
+        return NeuralModel(net, state, *units, chart)
 
     def train(self, key: Key[Array, ""], mdp: MDP, model: FittedModel, replay: Replay) -> tuple[FittedModel, Metrics]:
         """Fit the units to the replay, then take `steps` SGD steps on its windows; metrics are means over members."""
         if isinstance(model, NeuralModel):
-            return self.train_network(key, model, replay, fit_units(replay.data))
+            return self.train_network(key, model, replay, fit_units(replay.data, model.chart))
         assert isinstance(model, NeuralEnsemble)
         keys = jr.split(key, model.size)
 
         def train_member(member: NeuralModel, key: Key[Array, ""]) -> tuple[NeuralModel, Metrics]:
-            return self.train_network(key, member, replay, fit_units(replay.data))
+            return self.train_network(key, member, replay, fit_units(replay.data, member.chart))
 
         members, metrics = map_leading(train_member, model.members, keys)
         return NeuralEnsemble(members, model.size), jax.tree.map(jnp.mean, metrics)
@@ -146,7 +153,7 @@ class Neural(Model):
     ) -> tuple[NeuralModel, Metrics]:
         """Take `steps` SGD steps with one network, in given units of (s, a) and of s' - s."""
         inputs, change = units
-        began = NeuralModel(model.net, model.optimiser, inputs, change)
+        began = NeuralModel(model.net, model.optimiser, inputs, change, model.chart)
         drawn = replay.window_rows(key, self.steps * self.batch, self.unroll)
         rows, valid = (x.reshape(self.steps, self.batch, -1) for x in drawn)
 
@@ -162,7 +169,7 @@ class Neural(Model):
             clip=self.clip,
             largest=_ABSURD,
         )
-        trained = NeuralModel(net, state, inputs, change)
+        trained = NeuralModel(net, state, inputs, change, model.chart)
         metrics = summarise_errors(errors, valid)
         kept = metrics["model_loss"] <= _EXPLODED * jnp.maximum(values[0], math.sqrt(change.mean.shape[0]))
         skipped = jnp.where(kept, jnp.sum(~sound, dtype=jnp.float32), float(self.steps))
@@ -170,16 +177,17 @@ class Neural(Model):
 
 
 def clip_state(inputs: Normaliser, state: Float[Array, " s"]) -> Float[Array, " s"]:
-    """Clip a predicted state to 100 std around the mean of the data."""
+    """Clip a predicted state, or its levels, to 100 std around the mean of the data."""
     mean, std = inputs.mean[: state.shape[0]], inputs.std[: state.shape[0]]
     return jnp.clip(state, mean - _LIMIT * std, mean + _LIMIT * std)
 
 
-def fit_units(data: Transitions) -> tuple[Normaliser, Normaliser]:
+def fit_units(data: Transitions, chart: Chart) -> tuple[Normaliser, Normaliser]:
     """Return the units of (s, a) and of s' - s."""
-    inputs = Normaliser.fit(jnp.concatenate([data.state, data.action], axis=1), data.valid)
-    least = _FLOOR * inputs.std[: data.state.shape[1]]
-    return inputs, Normaliser.fit(data.next_state - data.state, data.valid, least)
+    inputs = Normaliser.fit(jnp.concatenate([jax.vmap(chart.encode)(data.state), data.action], axis=1), data.valid)
+    levels, _, changes = chart.sizes
+    least = _FLOOR * jnp.concatenate([inputs.std[:levels], jnp.ones(changes - levels)])  # a body may turn by a radian
+    return inputs, Normaliser.fit(jax.vmap(chart.change)(data.state, data.next_state), data.valid, least)
 
 
 def safe_norm(x: Float[Array, " n"]) -> Float[Array, ""]:
@@ -189,7 +197,7 @@ def safe_norm(x: Float[Array, " n"]) -> Float[Array, ""]:
 
 
 def window_errors(
-    model: NeuralModel, state: Float[Array, " s"], actions: Float[Array, "l a"], differences: Float[Array, "l s"]
+    model: NeuralModel, state: Float[Array, " s"], actions: Float[Array, "l a"], differences: Float[Array, "l d"]
 ) -> Float[Array, " l"]:
     """Return the error of each difference, in units of the differences' std, when predicting from `state` onwards."""
 
@@ -197,7 +205,7 @@ def window_errors(
         action, difference = row
         predicted = model.difference(state, action)
         error = safe_norm((predicted - difference) / model.change.std)
-        return model.bound(state + predicted), error
+        return model.move(state, predicted), error
 
     return jax.lax.scan(step, state, (actions, differences), unroll=min(actions.shape[0], 4))[1]
 
@@ -210,7 +218,7 @@ def window_loss(
     paper: the sum over windows and steps of the norm in the state's own units / here: the mean, over std.
     """
     state = data.state[rows]
-    differences = data.next_state[rows] - state
+    differences = jax.vmap(jax.vmap(model.chart.change))(state, data.next_state[rows])
     error = jax.vmap(lambda s, a, d: window_errors(model, s, a, d))(state[:, 0], data.action[rows], differences)
     error = jnp.where(valid, error, 0.0)
     return masked_mean(error, valid), error

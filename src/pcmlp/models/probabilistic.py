@@ -24,6 +24,7 @@ import jax.random as jr
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
+from pcmlp.models.geometry import Chart
 from pcmlp.models.neural import clip_state, fit_units, masked_mean, unseen_errors, was_fitted
 from pcmlp.nets import MLP, Gaussian, Normaliser, guarded_sgd, tail_mean
 from pcmlp.replay import Replay, Transitions
@@ -158,7 +159,7 @@ class Probabilistic(Model):
         rows = draw_rows(row_key, counts, data.valid, self.steps * self.batch).reshape(self.steps, self.batch)
         unseen = (data.valid & (counts == 0)).astype(jnp.float32)
         left = draw_rows(left_key, unseen, data.valid, min(_LEFT_OUT, replay.capacity))
-        inputs, change = fit_units(data)
+        inputs, change = fit_units(data, Chart.plain(data.state.shape[1]))
         began = GaussianModel(model.learned, model.optimiser, inputs, change)
 
         def loss(learned: GaussianNet, rows: Int[Array, " n"]) -> tuple[Float[Array, ""], None]:

@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float, Key
 
 from pcmlp import linalg
 from pcmlp.features.fourier import Fourier
+from pcmlp.models.geometry import Chart
 from pcmlp.models.neural import fit_units
 from pcmlp.nets import Normaliser
 from pcmlp.replay import Replay, Transitions
@@ -76,7 +77,7 @@ class Thompson(Model):
         assert isinstance(model, Regulator)
         data = replay.data
         features = select(model.has_units, model.features, self.features.draw(model.key, mdp, data))
-        _, change = fit_units(data)
+        _, change = fit_units(data, Chart.plain(data.state.shape[1]))
         phi = jnp.where(data.valid[:, None], jax.vmap(features)(data.state, data.action), 0.0)
         target = jnp.where(data.valid[:, None], jax.vmap(change)(data.next_state - data.state), 0.0)
         rows = jnp.maximum(jnp.sum(data.valid, dtype=jnp.float32), 1.0)

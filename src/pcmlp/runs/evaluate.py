@@ -30,11 +30,13 @@ from pcmlp.runs.durable import write_json
 from pcmlp.runs.metrics import read_metrics
 from pcmlp.runs.policy import Functions, SavedRun, with_objective
 from pcmlp.runs.summary import device, versions
+from pcmlp.successes import summarise, summarise_groups
 from pcmlp.trees import take
-from pcmlp.types import Action, Policy, State, World
+from pcmlp.types import Action, Policy, State, World, never
 from pcmlp.world import JaxWorld
 
 COLUMN = "coverage"
+_EPISODES = 20  # of `pcmlp eval`, for a task without groups of episodes
 
 _FEWER = 5  # evaluation episodes of the deployed policy for each one of an exploring policy that searches
 
@@ -95,19 +97,35 @@ def scores(returns: np.ndarray | None, success_return: float | None) -> dict[str
 
 def measure(saved: SavedRun, episodes: int, seed: int | None = None) -> list[dict[str, Any]]:
     """Evaluate the deployed policy of each seed in the world."""
+    return _measure(saved, episodes, seed)[0]
+
+
+def _measure(saved: SavedRun, episodes: int, seed: int | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the results of each seed's policy, and the success over the episodes of all seeds."""
     keys = _keys(saved.config, seed)
     returns = np.asarray(saved.problem.world.evaluate(keys, saved.policies.resolve(), episodes))
-    shares = successes(saved, keys, episodes)
-    return [
-        {"seed": number, **scores(own, saved.problem.success_return), **share}
-        for number, own, share in zip(saved.config.seeds, returns, shares, strict=True)
+    succeeded, numbers = successes(saved, keys, returns), group_numbers(saved, keys, episodes)
+
+    def judge(chosen: Any) -> dict[str, Any]:
+        own, groups = None if succeeded is None else succeeded[chosen].ravel(), saved.problem.groups
+        parts = {} if groups is None else {"groups": summarise_groups(own, groups.names, numbers[chosen].ravel())}
+        return {**summarise(own), **parts}
+
+    rows = [
+        {"seed": number, **scores(own, None), **judge(i)}
+        for i, (number, own) in enumerate(zip(saved.config.seeds, returns, strict=True))
     ]
+    return rows, judge(...)
 
 
-def evaluate_run(saved: SavedRun, episodes: int, seed: int | None = None) -> dict[str, Any]:
-    """Evaluate the deployed policies; write the result to `eval.json` in the folder, and return it."""
+def evaluate_run(saved: SavedRun, episodes: int | None = None, seed: int | None = None) -> dict[str, Any]:
+    """Evaluate the deployed policies; write the result to `eval.json` in the folder, and return it. By default there
+    are as many episodes as it takes to tell the success of the task's groups of episodes, or 20 if it has none."""
+    if episodes is None:
+        episodes = saved.problem.groups.episodes if saved.problem.groups else _EPISODES
     if not 1 <= episodes <= MOST_EPISODES:
         raise ConfigError(f"episodes={episodes}: give 1 to {MOST_EPISODES}")
+    rows, together = _measure(saved, episodes, seed)
     result = {
         "task": saved.config.task_name,
         "algo": saved.config.algo,
@@ -115,7 +133,8 @@ def evaluate_run(saved: SavedRun, episodes: int, seed: int | None = None) -> dic
         "policy": f"deployed ({type(saved.policies).__name__})",
         "episodes": episodes,
         "evaluation_seed": seed,
-        "seeds": measure(saved, episodes, seed),
+        "seeds": rows,
+        "all_seeds": together,
         "device": device(),
         "versions": versions(),
     }
@@ -126,16 +145,30 @@ def evaluate_run(saved: SavedRun, episodes: int, seed: int | None = None) -> dic
     return result
 
 
-def successes(saved: SavedRun, keys: Key[Array, " seeds"], episodes: int) -> list[dict[str, float]]:
-    """Return the share of each seed's episodes with a step at which the plan's predicate holds, if it has one.
+def successes(saved: SavedRun, keys: Key[Array, " seeds"], returns: np.ndarray) -> np.ndarray | None:
+    """Return which episodes succeeded, [seeds, episodes]: by the plan's predicate, which holds at one of their steps,
+    or by their returns; None if neither says.
 
-    The episodes are repeated, with the predicate as their reward: the same keys give the same episodes.
+    For a predicate the episodes are repeated, with it as their reward: the same keys give the same episodes.
     """
-    if saved.functions.success is None:
-        return [{} for _ in saved.config.seeds]
-    world = with_objective(saved.problem, Functions(reward=Indicator(saved.functions.success)), None).world
-    held = np.asarray(world.evaluate(keys, saved.policies, episodes)) > 0
-    return [{"success": float(share)} for share in held.mean(axis=1)]
+    if saved.functions.success is not None:
+        world = with_objective(saved.problem, Functions(reward=Indicator(saved.functions.success)), None).world
+        return np.asarray(world.evaluate(keys, saved.policies, returns.shape[1])) > 0
+    least = saved.problem.success_return
+    return None if least is None else returns >= least
+
+
+def group_numbers(saved: SavedRun, keys: Key[Array, " seeds"], episodes: int) -> np.ndarray:
+    """Return the numbers of the episodes' groups, [seeds, episodes]; 0 for a task without groups.
+
+    The first steps of the episodes are repeated, with the group of the state as their reward.
+    """
+    groups, world = saved.problem.groups, saved.problem.world
+    if groups is None:
+        return np.zeros((len(saved.config.seeds), episodes), int)
+    beginning = dataclasses.replace(world.mdp, reward=GroupNumber(groups.number), terminal=never, horizon=1)
+    numbers = dataclasses.replace(world, mdp=beginning).evaluate(keys, saved.policies.resolve(), episodes)
+    return np.asarray(numbers).astype(int)
 
 
 class Indicator(eqx.Module):
@@ -146,6 +179,16 @@ class Indicator(eqx.Module):
     def __call__(self, state: State, action: Action, next_state: State) -> Float[Array, ""]:
         """Return the reward of one step."""
         return self.predicate(state, action, next_state).astype(jnp.float32)
+
+
+class GroupNumber(eqx.Module):
+    """A reward that is the number of the state's group."""
+
+    number: Callable
+
+    def __call__(self, state: State, action: Action, next_state: State) -> Float[Array, ""]:
+        """Return the number of the first of the two states."""
+        return jnp.asarray(self.number(state), jnp.float32)
 
 
 def film_episode(saved: SavedRun, seed: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

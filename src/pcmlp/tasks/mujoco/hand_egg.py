@@ -22,10 +22,11 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from pcmlp.settings import setting
 from pcmlp.spaces import Body, Coordinates
+from pcmlp.successes import Groups
 from pcmlp.tasks.checks import import_robotics
 from pcmlp.tasks.registered import SteppedTask
 from pcmlp.types import Action, Problem, State, never
@@ -38,6 +39,11 @@ _COORDINATES = Coordinates(
     goals=tuple((_GOAL.start + i, _JOINT + i) for i in range(7)),
 )
 _DISTANCE, _ANGLE = 0.01, 0.1
+# Random play reaches about 1 % of the goals by chance and hardly ever lifts the egg, so success is told apart by the
+# height of the goal above the egg, over enough episodes to tell 1 % from 5 %.
+_THIRD = 0.02
+_HEIGHTS = ("goals 0 to 20 mm higher", "goals 20 to 40 mm higher", "goals 40 to 60 mm higher")
+_JUDGED = 300
 
 
 class HandEgg(SteppedTask):
@@ -50,7 +56,13 @@ class HandEgg(SteppedTask):
         """Return the task's world."""
         import_robotics()
         world = self.host_world(egg_in_hand, hand_egg_reward, never, coordinates=_COORDINATES)
-        return Problem(world, success_return=5.0 - self.horizon)
+        return Problem(world, success_return=5.0 - self.horizon, groups=Groups(_HEIGHTS, height_group, _JUDGED))
+
+
+def height_group(state: State) -> Int[Array, ""]:
+    """Return which third of the heights the goal is in, given the first state of an episode."""
+    third = jnp.floor((state[_GOAL.start + 2] - state[_EGG.start + 2]) / _THIRD)
+    return jnp.clip(third, 0, len(_HEIGHTS) - 1).astype(int)
 
 
 def at_goal(state: State) -> Bool[Array, ""]:
