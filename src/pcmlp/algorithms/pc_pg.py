@@ -196,7 +196,7 @@ def _start(key: Key[Array, ""], algo: PCPG, mdp: MDP, capacity: int) -> PCPGLear
         cover=Cover.of(policy, capacity),
         values=jnp.full(capacity, -jnp.inf, jnp.float32),
         covariance=covariance,
-        bonus=capped_ellipse(phi, known, algo.bonus_scale, mdp.horizon),
+        bonus=capped_ellipse(phi, covariance.matrix, algo.bonus_scale, mdp.horizon),
         seen=RunningMoments.empty(example.state.shape[1]),
         env_steps=jnp.zeros((), int),
     )
