@@ -1,6 +1,6 @@
 """Operations on pytrees that hold arrays and static parts: JAX's loops and branches accept arrays only."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -64,6 +64,32 @@ def as_inputs(tree: T) -> T:
         return jnp.float32(leaf) if isinstance(leaf, int | float) else leaf
 
     return jax.tree.map(as_array, tree)
+
+
+def stack_inputs(trees: Sequence[T]) -> T:
+    """Return the inputs (`as_inputs`) of a tree for each seed as one tree, whose arrays have a leading axis of seeds. The
+    static parts of all trees are equal."""
+
+    def stack(*leaves: Any) -> Any:
+        if isinstance(leaves[0], int | float):  # a bool is an int, too
+            return jnp.asarray(leaves, bool if isinstance(leaves[0], bool) else jnp.float32)
+        return jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0]
+
+    return jax.tree.map(stack, *trees)
+
+
+def join_seeds(trees: Sequence[T]) -> T:
+    """Return one tree with the seeds of all trees, along the leading axis of every array."""
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves) if eqx.is_array(leaves[0]) else leaves[0], *trees)
+
+
+def split_seeds(tree: T, counts: Sequence[int]) -> list[T]:
+    """Return the seeds of a tree in parts of so many: the inverse of `join_seeds`."""
+    ends = [sum(counts[: i + 1]) for i in range(len(counts))]
+    return [
+        jax.tree.map(lambda x: x[end - count : end] if eqx.is_array(x) else x, tree)
+        for end, count in zip(ends, counts, strict=True)
+    ]
 
 
 def map_leading(function: Callable, *inputs: PyTree) -> Any:
