@@ -365,6 +365,6 @@ def test_a_finished_run_stays_finished(tmp_path):
     """The thread that writes the summary of an interrupted run may be late."""
     run = open_run(lock(30), tmp_path / "run", resume=False)
     with run.lock:
-        run.conclude("finished", "")
-        run.conclude("interrupted", "")
+        run.conclude("finished")
+        run.conclude("interrupted")
     assert read_summary(tmp_path / "run")["status"] == "finished"

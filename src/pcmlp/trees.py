@@ -1,5 +1,6 @@
 """Operations on pytrees that hold arrays and static parts: JAX's loops and branches accept arrays only."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -67,8 +68,8 @@ def as_inputs(tree: T) -> T:
 
 
 def stack_inputs(trees: Sequence[T]) -> T:
-    """Return the inputs (`as_inputs`) of a tree for each seed as one tree, whose arrays have a leading axis of seeds. The
-    static parts of all trees are equal."""
+    """Return the inputs (`as_inputs`) of a tree for each seed as one tree, whose arrays have a leading axis of seeds.
+    The static parts of all trees are equal."""
 
     def stack(*leaves: Any) -> Any:
         if isinstance(leaves[0], int | float):  # a bool is an int, too
@@ -85,11 +86,8 @@ def join_seeds(trees: Sequence[T]) -> T:
 
 def split_seeds(tree: T, counts: Sequence[int]) -> list[T]:
     """Return the seeds of a tree in parts of so many: the inverse of `join_seeds`."""
-    ends = [sum(counts[: i + 1]) for i in range(len(counts))]
-    return [
-        jax.tree.map(lambda x: x[end - count : end] if eqx.is_array(x) else x, tree)
-        for end, count in zip(ends, counts, strict=True)
-    ]
+    ends = itertools.accumulate(counts)
+    return [take(tree, slice(end - count, end)) for end, count in zip(ends, counts, strict=True)]
 
 
 def map_leading(function: Callable, *inputs: PyTree) -> Any:
@@ -110,6 +108,6 @@ def map_leading(function: Callable, *inputs: PyTree) -> Any:
     return eqx.combine(out, static[0])
 
 
-def take(tree: T, index: Shaped[Array, "*n"] | int) -> T:
+def take(tree: T, index: Shaped[Array, "*n"] | slice | int) -> T:
     """Return the entries `index` of the leading axis of every array."""
     return jax.tree.map(lambda x: x[index] if eqx.is_array(x) else x, tree)

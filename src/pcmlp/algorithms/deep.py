@@ -146,7 +146,7 @@ class Deep(Algorithm):
         return _start(keys, as_inputs(self), mdp)
 
     def iterate(
-        self, keys: Key[Array, " seeds"], world: World, learner: Learner, n: int, each: Sequence["Deep"] = ()
+        self, keys: Key[Array, " seeds"], world: World, learner: Learner, n: int, each: Sequence[Algorithm] = ()
     ) -> Iteration:
         """Run iteration n of all seeds. With `each`, the inputs of the program are those of an algorithm per seed."""
         assert isinstance(learner, DeepLearner)
