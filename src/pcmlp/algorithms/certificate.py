@@ -27,7 +27,7 @@ from pcmlp.types import MDP, Algorithm, Learner, Metrics, Policy
 
 
 def promised(
-    keys: Key[Array, " seeds"], algo: Algorithm, mdp: MDP, learner: Learner, n: int, each: Sequence[Algorithm] = ()
+    keys: Key[Array, " seeds"], algo: Algorithm, mdp: MDP, learner: Learner, n: int, each: Sequence[Deep] = ()
 ) -> dict[str, Float[Array, " seeds"]]:
     """Return the column `promised` of iteration n, given the learner after it; an empty dict for algorithms that
     promise nothing about the reward. With `each`, the inputs are those of an algorithm per seed (`Deep.iterate`)."""

@@ -146,7 +146,7 @@ class Deep(Algorithm):
         return _start(keys, as_inputs(self), mdp)
 
     def iterate(
-        self, keys: Key[Array, " seeds"], world: World, learner: Learner, n: int, each: Sequence[Algorithm] = ()
+        self, keys: Key[Array, " seeds"], world: World, learner: Learner, n: int, each: Sequence["Deep"] = ()
     ) -> Iteration:
         """Run iteration n of all seeds. With `each`, the inputs of the program are those of an algorithm per seed."""
         assert isinstance(learner, DeepLearner)
@@ -258,7 +258,7 @@ _start = brief_program(eqx.filter_vmap(start, in_axes=(0, None, None)))
 def _improve(
     keys: Key[Array, " seeds"], algos: Deep, mdp: MDP, learner: DeepLearner, samples: Transitions, n: Int[Array, ""]
 ) -> tuple[DeepLearner, dict[str, Float[Array, " seeds"]]]:
-    return map_leading(lambda k, algo, *own: improve(k, algo, mdp, *own, n), keys, algos, learner, samples)
+    return map_leading(lambda k, algo, old, rows: improve(k, algo, mdp, old, rows, n), keys, algos, learner, samples)
 
 
 def imagination(

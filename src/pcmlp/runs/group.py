@@ -28,7 +28,7 @@ from pcmlp.runs.run import Run
 from pcmlp.settings import to_record
 from pcmlp.tasks.host import to_host
 from pcmlp.trees import join_seeds, split_seeds
-from pcmlp.types import Algorithm, Iteration
+from pcmlp.types import Iteration
 
 _join, _split = brief_program(join_seeds), brief_program(split_seeds)
 
@@ -82,8 +82,9 @@ def _compute_together(runs: Sequence[Run], n: int) -> list[Iteration]:
     """Return the iteration of each run, computed for the seeds of all runs at once, in the world of the first."""
     first, counts = runs[0], [len(run.config.seeds) for run in runs]
     assert isinstance(first.algorithm, Deep)
-    each = [run.algorithm for run in runs for _ in run.config.seeds]
-    keys, learner = join_seeds([run.keys for run in runs]), _join([run.learner for run in runs])
+    each = [run.algorithm for run in runs for _ in run.config.seeds if isinstance(run.algorithm, Deep)]
+    keys = join_seeds([run.keys for run in runs])
+    learner = _join([run.learner for run in runs if run.learner is not None])
     iteration = first.algorithm.iterate(keys, first.world, learner, n, each)
     iteration = _with_promises(first, keys, iteration, n, each)
     learned = _split((iteration.learner, iteration.metrics), counts)
@@ -91,7 +92,7 @@ def _compute_together(runs: Sequence[Run], n: int) -> list[Iteration]:
     return [Iteration(*own, *steps) for own, steps in zip(learned, real, strict=True)]
 
 
-def _with_promises(run: Run, keys: Array, iteration: Iteration, n: int, each: Sequence[Algorithm] = ()) -> Iteration:
+def _with_promises(run: Run, keys: Array, iteration: Iteration, n: int, each: Sequence[Deep] = ()) -> Iteration:
     """Return the iteration with the promised return of each seed, if its certificate needs it."""
     mdp = run.world.mdp
     if not has_certificate(run.config, mdp, evaluated=run.evaluates(n)):
