@@ -164,8 +164,8 @@ class Pool:
         """Run all jobs and wait for them; raise the first error."""
         clock = time.monotonic()
         jobs, groups = self._count_waiting(), len(self._queue.waiting)
-        which = f", {groups} with those that run as a group counted once" if groups < jobs else ""
-        self._say(f"{jobs} runs{which}, {self._count} at a time")
+        grouped = f" in {groups} process{'es' if groups > 1 else ''}" if groups < jobs else ""
+        self._say(f"{jobs} runs{grouped}, {self._count} at a time")
         try:
             with self._table, stop_when_asked(self._say) as asked:
                 self._wait(asked)
