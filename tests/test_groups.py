@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from unittest.mock import MagicMock
 
+import fake_gpu
 import pytest
 from rich.console import Console
 from same_run import assert_same_run
@@ -21,7 +22,7 @@ from pcmlp.experiments.gpu import Gpu
 from pcmlp.experiments.job import Job
 from pcmlp.experiments.order import form_groups
 from pcmlp.experiments.outcome import Outcome
-from pcmlp.experiments.pool import Pool, Running
+from pcmlp.experiments.pool import Pool, Running, connect
 from pcmlp.experiments.table import Row
 from pcmlp.runs import checkpoint
 from pcmlp.runs.config import resolve
@@ -157,8 +158,8 @@ class TestJobs:
 
     def test_the_memory_limits_a_group(self):
         gpu = Gpu("0", "GPU-aa11", "NVIDIA H200", 150.0, 150.0, "Default")
-        assert [share.count_seeds(jobs, gpu) for jobs in (1, 4, 8, 500)] == [32, 31, 15, 1]
-        assert share.count_seeds(1, gpu._replace(total=math.inf, free=math.inf)) == 32
+        assert [share.most_seeds(gpu._replace(free=free)) for free in (0.5, 20.0, 150.0, math.inf)] == [1, 17, 32, 32]
+        assert [share.count_groups(seeds, gpu) for seeds in (200, 30, 10)] == [1, 4, 12]
 
     def test_a_pool_runs_them_as_if_alone_and_one_is_refused(self, jobs, pool, alone, tmp_path, capfd):
         *good, bad = jobs[:3]
@@ -176,6 +177,17 @@ class TestJobs:
             log = (tmp_path / "runs" / job.where).with_name(f"{job.label}.log").read_text()
             assert f"iteration {ITERATIONS}/{ITERATIONS}" in log
             assert "together with test/mountain-car/" in log
+
+    @pytest.mark.parametrize("mps", [True, False])
+    def test_on_a_gpu_they_share_a_process(self, jobs, mps, tmp_path, monkeypatch):
+        made = []
+        monkeypatch.setattr("pcmlp.experiments.pool.Pool", lambda *given: made.append(given) or MagicMock())
+        monkeypatch.setattr("pcmlp.experiments.mps._DEFAULT_PIPES", str(tmp_path / "default"))
+        fake_gpu.install(tmp_path / "bin", monkeypatch, mps=mps)
+        connect(None)(jobs, tmp_path / "runs", tmp_path / "results")
+        [(groups, *_, at_once, variables, on_gpu)] = made
+        assert (groups, at_once, on_gpu) == ([tuple(jobs)], 1, True)
+        assert share.FRACTION not in variables()  # one process has the whole GPU
 
     def test_who_begins_again(self, jobs, pool, monkeypatch):
         """A group that died begins again together, then its jobs alone, and then they are given up."""

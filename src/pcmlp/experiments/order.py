@@ -24,10 +24,15 @@ def form_groups(jobs: Sequence[Job], most_seeds: int) -> list[Group]:
     open_groups: dict[str, list[Group]] = {}  # the last one of each list may take another job
     for job in jobs:
         groups = open_groups.setdefault(group_key(job.config()) or str(job.where), [()])
-        if groups[-1] and sum(len(each.seeds) for each in (*groups[-1], job)) > most_seeds:
+        if groups[-1] and count_seeds((*groups[-1], job)) > most_seeds:
             groups.append(())
         groups[-1] += (job,)
     return [group for groups in open_groups.values() for group in groups]
+
+
+def count_seeds(group: Group) -> int:
+    """Return the number of seeds of all jobs."""
+    return sum(len(job.seeds) for job in group)
 
 
 class Queue:

@@ -28,7 +28,7 @@ from pcmlp.experiments import mps, share
 from pcmlp.experiments.gpu import Gpu, find_gpu
 from pcmlp.experiments.job import Engine, Job, is_finished, run_local
 from pcmlp.experiments.job_process import Progress, log_of, serve
-from pcmlp.experiments.order import Group, Queue, form_groups
+from pcmlp.experiments.order import Group, Queue, count_seeds, form_groups
 from pcmlp.experiments.outcome import CONTINUES, Outcome, Tally
 from pcmlp.experiments.table import JobTable, Row
 from pcmlp.runs.cache import cache_in_use, check_device
@@ -62,8 +62,10 @@ def connect(asked: int | None) -> Engine:
 
     def run(jobs: Sequence[Job], runs: Path, results: Path) -> None:
         todo = [job for job in jobs if not is_finished(job.config(), results / job.where)]
-        groups = form_groups(todo, 1 if gpu is None else share.count_seeds(chosen.jobs, gpu))
+        groups = form_groups(todo, 1 if gpu is None else share.most_seeds(gpu))
         count = min(chosen.jobs, len(groups))
+        if gpu is not None and len(groups) < len(todo):
+            count = min(count, share.count_groups(max(map(count_seeds, groups)), gpu))
         with contextlib.ExitStack() as stack:
             variables: Callable[[], share.Variables] = dict
             try:
