@@ -1,10 +1,9 @@
 """Runs of equal programs, iterated together as one program over the seeds of all of them.
 
-On a GPU, 16 seeds in one program take 1.75 times as long as one, while 13 processes side by side each take 2.8 times as
-long (benchmarks/README.md). A method and its controls differ only in inputs of the program (`bonus_scale`,
-`covariance`, ...), so each seed gets the inputs of its own run. In everything else a run is as it is alone: it has its
-own folder, configuration, evaluations and checkpoints, and may leave the group at any time. A run alone is a group of
-one.
+On a GPU, more seeds in one program are nearly free, while processes side by side slow each other down
+(benchmarks/README.md). A method and its controls differ only in inputs of the program (`bonus_scale`, `covariance`,
+...), so each seed gets the inputs of its own run. In everything else a run is as it is alone: it has its own folder,
+configuration, evaluations and checkpoints, and may leave the group at any time. A run alone is a group of one.
 
 The random numbers of a seed depend on its key and the iteration only. So the results are those of the run alone: up to
 rounding on a GPU, where the size of a product decides how it is summed, and bit for bit on a CPU, where the seeds of a
