@@ -23,11 +23,12 @@ from pcmlp.programs import brief_program
 from pcmlp.runs.certificate import has_certificate
 from pcmlp.runs.compiling import program_key
 from pcmlp.runs.config import RunConfig
-from pcmlp.runs.run import Run
+from pcmlp.runs.evaluate import Evaluator
+from pcmlp.runs.run import Run, evaluated_policies
 from pcmlp.settings import to_record
 from pcmlp.tasks.host import to_host
 from pcmlp.trees import join_seeds, split_seeds
-from pcmlp.types import Iteration
+from pcmlp.types import Iteration, Learner
 
 _join, _split = brief_program(join_seeds), brief_program(split_seeds)
 
@@ -45,8 +46,12 @@ def group_key(config: RunConfig) -> str | None:
 def iterate_runs(runs: Sequence[Run], asked: Callable[[], bool]) -> None:
     """Run the remaining iterations of a group, until `asked` to stop. A run that fails keeps its `failure` and leaves
     the group; one that is ahead of the others waits for them."""
-    for run in runs:
-        _attempt(run, run.begin)
+    fresh = [run for run in runs if run.learner is None]
+    for run in fresh:
+        run.start()
+    _evaluate(fresh, [run.learner for run in fresh if run.learner is not None], 0)
+    for run in fresh:
+        _attempt(run, run.finish_start)
     first = 1 + min(run.done or 0 for run in runs)
     for n in range(first, runs[0].num_iterations + 1):
         if asked():
@@ -62,6 +67,7 @@ def _iterate(runs: Sequence[Run], n: int) -> None:
     """Run iteration n of all runs, and let each of them finish it."""
     try:
         iterations = _compute(runs[0], n) if len(runs) == 1 else _compute_together(runs, n)
+        _evaluate(runs, [iteration.learner for iteration in iterations], n)
     except RunStopped:  # the world failed: save the iterations before the failure
         for run in runs:
             run.save()
@@ -98,6 +104,15 @@ def _with_promises(run: Run, keys: Array, iteration: Iteration, n: int, each: Se
         return iteration
     promises = promised(keys, run.algorithm, mdp, iteration.learner, n, each)
     return iteration._replace(metrics={**iteration.metrics, **promises})
+
+
+def _evaluate(runs: Sequence[Run], learners: Sequence[Learner], n: int) -> None:
+    """Evaluate the policies of all runs together, if that is due."""
+    if len(runs) < 2 or not runs[0].evaluates(n):
+        return
+    policies = [evaluated_policies(learner) for learner in learners]
+    for name in runs[0].evaluators:
+        Evaluator.prepare([run.evaluators[name] for run in runs], [each[name] for each in policies])
 
 
 def _attempt(run: Run, do: Callable[[], object]) -> None:

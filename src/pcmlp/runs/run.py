@@ -75,9 +75,9 @@ class Run:
         self.keys = seed_keys(self.config.seeds)
         self.world = self.algorithm.explored_world(self.problem)
         world, keys, episodes = self.problem.world, evaluation_keys(self.keys), self.config.eval_episodes
-        self._evaluators = {"eval": Evaluator(world, keys, episodes)}
+        self.evaluators = {"eval": Evaluator(world, keys, episodes)}
         if self.algorithm.evaluates_exploring:
-            self._evaluators["explore"] = Evaluator(world, keys, episodes, exploring=True)
+            self.evaluators["explore"] = Evaluator(world, keys, episodes, exploring=True)
         self._entered = Entered(self.problem.map, len(self.config.seeds))
         self.findings = Findings(self.world.mdp.states, len(self.config.seeds))
 
@@ -92,7 +92,7 @@ class Run:
             "wall_s": time.perf_counter() - self._began,
             "compile_s": self.compiling.seconds,
             "save_s": self._saving,
-            "evaluated_episodes": sum(evaluator.evaluated_episodes for evaluator in self._evaluators.values()),
+            "evaluated_episodes": sum(evaluator.evaluated_episodes for evaluator in self.evaluators.values()),
         }
         before = self.before
         return {name: round(value + (getattr(before, name) if before else 0), 3) for name, value in now.items()}
@@ -121,12 +121,14 @@ class Run:
         with self.lock, self.compiling, EpisodeLog(self.folder.episodes) as self.log:
             yield
 
-    def begin(self) -> None:
-        """Make and evaluate the first learner, unless the run has been resumed."""
-        if self.learner is None:
-            self.learner = self.algorithm.start(self.keys, self.world.mdp, self.num_iterations)
-            self.record(0, {})
-            self.tell()
+    def start(self) -> None:
+        """Make the first learner."""
+        self.learner = self.algorithm.start(self.keys, self.world.mdp, self.num_iterations)
+
+    def finish_start(self) -> None:
+        """Evaluate the first learner."""
+        self.record(0, {})
+        self.tell()
 
     def goes_on(self) -> bool:
         """Return whether another iteration follows."""
@@ -252,9 +254,8 @@ class Run:
         """Evaluate the policies if that is due, and write a row of `metrics.csv` for each seed."""
         assert self.learner is not None
         self.deployed = self.learner.deployed()
-        policies = {"eval": self.deployed, "explore": self.learner.policy}
-        due = self.evaluates(n)
-        returns = {name: each.returns(policies[name]) if due else None for name, each in self._evaluators.items()}
+        policies, due = evaluated_policies(self.learner), self.evaluates(n)
+        returns = {name: each.returns(policies[name]) if due else None for name, each in self.evaluators.items()}
         metrics = metrics | self._entered.columns()
         metrics |= certificates(self.problem, self.deployed, metrics, returns["eval"])
         steps = np.asarray(self.learner.env_steps)
@@ -276,6 +277,11 @@ class Run:
     def tell(self) -> None:
         """Call the callbacks."""
         self._stopped = not notify(self.callbacks, self, mean_of(self.latest)) or self._stopped
+
+
+def evaluated_policies(learner: Learner) -> dict[str, Policy]:
+    """Return the policies of a learner by the name of their evaluator."""
+    return {"eval": learner.deployed(), "explore": learner.policy}
 
 
 def blank_unseen(row: Row) -> Row:
