@@ -375,7 +375,7 @@ class Counting(Algorithm):
 @pytest.fixture
 def counting(monkeypatch):
     problem = build(lock())[0]
-    monkeypatch.setattr("pcmlp.runs.train.build", lambda config: (problem, Counting()))
+    monkeypatch.setattr("pcmlp.runs.train.build", lambda config, _: (problem, Counting()))
 
 
 def test_more_steps_are_welcome_where_nothing_is_sized_by_them(counting, tmp_path):

@@ -27,7 +27,7 @@ from pcmlp.models import Neural
 from pcmlp.replay import Replay, Transitions
 from pcmlp.rollout import keep_better
 from pcmlp.spaces import Box, Coordinates, Finite, Range
-from pcmlp.trees import as_inputs
+from pcmlp.trees import as_inputs, stack_inputs
 from pcmlp.types import MDP, FeatureMap, FittedModel, Planner, Policy, Problem, never
 from pcmlp.world import JaxWorld
 
@@ -372,7 +372,7 @@ def test_where_reward_and_novelty_disagree(first):
     reward, next_state = jnp.asarray(-state[..., 0]), jnp.asarray(state + 0.2 * action)
     rows = (jnp.asarray(state), jnp.asarray(action), reward, next_state, no, yes, yes)
     samples = jax.vmap(Transitions)(*rows)
-    learner, _ = deep._improve(KEYS, as_inputs(spied()), LINE, first, samples, jnp.array(1))
+    learner, _ = deep._improve(KEYS, stack_inputs([spied()] * SEEDS), LINE, first, samples, jnp.array(1))
     right = np.asarray(PROBES[:, 0]) > 0.5
     there = (np.asarray(PROBES[:, 0]) > -1.4) & (np.asarray(PROBES[:, 0]) < -0.6)
     assert right.any()

@@ -26,7 +26,7 @@ from pcmlp.experiments import order, pool, share, table
 from pcmlp.experiments.catalogue import sparse_job
 from pcmlp.experiments.experiment import Done, machine_columns, timed_tables
 from pcmlp.experiments.job import FULL, Job, run_local
-from pcmlp.experiments.job_process import Progress, attempt_job
+from pcmlp.experiments.job_process import Progress, attempt_jobs
 from pcmlp.experiments.order import Queue
 from pcmlp.experiments.outcome import Outcome, Tally
 from pcmlp.report.reading import load
@@ -78,8 +78,11 @@ class TestBadInput:
 
     def test_without_mps_one_run_at_a_time_uses_the_gpu(self, tmp_path, monkeypatch, capsys):
         fake_gpu.install(tmp_path / "bin", monkeypatch, mps=False)
-        assert pool.connect(None) is run_local
-        assert capsys.readouterr().out.startswith("one run at a time uses the GPU: nvidia-cuda-mps-control")
+        run = []
+        monkeypatch.setattr(pool, "run_local", lambda jobs, runs, results: run.extend(jobs))
+        pool.connect(None)(jobs := [lock("a"), lock("b")], tmp_path / "runs", tmp_path / "results")
+        assert run == jobs
+        assert capsys.readouterr().out.startswith("one process at a time uses the GPU: nvidia-cuda-mps-control")
 
     def test_another_kind_of_device(self, monkeypatch):
         monkeypatch.setattr(pool, "check_device", lambda: "tpu")
@@ -99,7 +102,7 @@ class TestBadInput:
         jobs, engine = [lock("a"), lock("b")], pool.connect(asked)
         if asked is None:
             engine(jobs, tmp_path / "runs", tmp_path / "results")
-            assert "does not start (no permission); give --jobs 1; one run at a time" in capsys.readouterr().out
+            assert "does not start (no permission); give --jobs 1; one process at a time" in capsys.readouterr().out
             assert run == jobs
         else:
             with pytest.raises(RunStopped, match="the MPS daemon does not start"):
@@ -109,36 +112,36 @@ class TestBadInput:
 class TestQueue:
     def queue(self, *jobs, monkeypatch, seconds=None):
         monkeypatch.setattr(order, "expected_seconds", lambda job, results: (seconds or {}).get(job.label, 1.0))
-        return Queue(jobs, Path(), has_cache=True)
+        return Queue([(job,) for job in jobs], Path(), has_cache=True)
 
     def test_the_longest_first_and_the_unknown_before_them(self, monkeypatch):
         jobs = [sparse_job("mountain-car", name) for name in ("trpo", "sac", "pcmlp")]
         queue = self.queue(*jobs, monkeypatch=monkeypatch, seconds={"trpo": 5.0, "sac": 7.0, "pcmlp": None})
-        assert [job.label for job in queue.waiting] == ["pcmlp", "sac", "trpo"]
+        assert [job.label for (job,) in queue.waiting] == ["pcmlp", "sac", "trpo"]
 
     def test_who_shares_a_program_waits_for_the_first_to_compile_it(self, monkeypatch):
         ours, control, other = (sparse_job("mountain-car", name) for name in ("pcmlp", "no-bonus", "trpo"))
         assert program_key(ours.config()) == program_key(control.config()) != program_key(other.config())
         queue = self.queue(ours, control, other, monkeypatch=monkeypatch)
-        assert [queue.take(), queue.take(), queue.take()] == [ours, other, None]
-        queue.note_iteration(other)
+        assert [queue.take(), queue.take(), queue.take()] == [(ours,), (other,), None]
+        queue.note_iteration((other,))
         assert queue.take() is None
-        queue.note_iteration(ours)
-        assert queue.take() == control
-        queue.put_back(control)
-        assert queue.take() == control
+        queue.note_iteration((ours,))
+        assert queue.take() == (control,)
+        queue.put_back([(control,)])
+        assert queue.take() == (control,)
 
     def test_another_compiles_if_the_first_fails(self, monkeypatch):
         ours, control, off = (sparse_job("mountain-car", name) for name in ("pcmlp", "no-bonus", "covariance-off"))
         queue = self.queue(ours, control, off, monkeypatch=monkeypatch)
-        assert queue.take() == ours
-        queue.note_end(ours)
-        assert [queue.take(), queue.take()] == [control, None]
+        assert queue.take() == (ours,)
+        queue.note_end((ours,))
+        assert [queue.take(), queue.take()] == [(control,), None]
 
     def test_without_a_cache_nobody_waits(self):
         jobs = [sparse_job("mountain-car", name) for name in ("pcmlp", "no-bonus")]
-        queue = Queue(jobs, Path(), has_cache=False)
-        assert {queue.take(), queue.take()} == set(jobs)
+        queue = Queue([(job,) for job in jobs], Path(), has_cache=False)
+        assert {queue.take(), queue.take()} == {(job,) for job in jobs}
 
 
 class TestTable:
@@ -196,7 +199,8 @@ class TestErrors:
 
             monkeypatch.setattr("pcmlp.experiments.job.run_job", run_job)
             monkeypatch.setattr("pcmlp.runs.cache.prepare", lambda: None)
-            return attempt_job(asdict(lock("a")), tmp_path, tmp_path, multiprocessing.Pipe()[1], on_gpu=False)
+            [outcome] = attempt_jobs([asdict(lock("a"))], tmp_path, tmp_path, multiprocessing.Pipe()[1], on_gpu=False)
+            return outcome
 
         return attempt
 

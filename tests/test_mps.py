@@ -81,7 +81,7 @@ class TestShare:
 
     def test_without_mps_one_run(self):
         here = share.on_gpu(None, H200, 16, "it is not there")
-        assert here == (1, "one run at a time uses the GPU: it is not there, and without MPS processes take turns")
+        assert here == (1, "one process at a time uses the GPU: it is not there, and without MPS processes take turns")
         assert share.on_gpu(1, H200, 16, "it is not there") == (1, "")
 
     def test_the_share_of_memory(self, monkeypatch):

@@ -25,7 +25,7 @@ from pcmlp.planners import CEM, MPPI, TRPO, UniformPolicy
 from pcmlp.replay import Replay, Transitions, drop_nonfinite
 from pcmlp.runs.findings import may_be_unseen
 from pcmlp.spaces import Box
-from pcmlp.trees import as_inputs
+from pcmlp.trees import as_inputs, stack_inputs
 from pcmlp.types import MDP, Planner, Problem, never
 from pcmlp.world import JaxWorld
 
@@ -80,7 +80,7 @@ DEEP = Deep(
 
 
 def improve(learner, samples, n=1, amount=1.0):
-    return deep._improve(KEYS, as_inputs(DEEP), line(amount), learner, samples, jnp.array(n))
+    return deep._improve(KEYS, stack_inputs([DEEP] * len(KEYS)), line(amount), learner, samples, jnp.array(n))
 
 
 def seen(metrics):

@@ -216,7 +216,7 @@ def test_one_search_is_evaluated_once(algo, evaluated, tmp_path):
     config = resolve("pendulum", algo, seeds=(100,))
     with Lock(tmp_path) as lock:
         run = Run(config, *build(config), RunFolder(tmp_path), lock)
-    assert list(run._evaluators) == ["eval", "explore"][:evaluated]
+    assert list(run.evaluators) == ["eval", "explore"][:evaluated]
 
 
 def test_true_dynamics_that_nobody_can_enter():

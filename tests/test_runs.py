@@ -194,7 +194,7 @@ class TwoPolicies(PCMLP):
 def test_an_exploring_policy_has_columns_of_its_own(run, tmp_path, monkeypatch):
     problem, algorithm = build(lock())
     both = TwoPolicies(**{field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm)})
-    monkeypatch.setattr("pcmlp.runs.train.build", lambda config: (problem, both))
+    monkeypatch.setattr("pcmlp.runs.train.build", lambda config, _: (problem, both))
     train(lock(), tmp_path / "both", console=quiet())
     metrics, without = read_metrics(tmp_path / "both"), read_metrics(run)
     assert set(metrics) - set(without) == {"explore_return_mean", "explore_return_std", "explore_success"}
@@ -365,6 +365,6 @@ def test_a_finished_run_stays_finished(tmp_path):
     """The thread that writes the summary of an interrupted run may be late."""
     run = open_run(lock(30), tmp_path / "run", resume=False)
     with run.lock:
-        run.conclude("finished", "")
-        run.conclude("interrupted", "")
+        run.conclude("finished")
+        run.conclude("interrupted")
     assert read_summary(tmp_path / "run")["status"] == "finished"

@@ -1,6 +1,7 @@
 """Operations on pytrees that hold arrays and static parts: JAX's loops and branches accept arrays only."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -66,6 +67,29 @@ def as_inputs(tree: T) -> T:
     return jax.tree.map(as_array, tree)
 
 
+def stack_inputs(trees: Sequence[T]) -> T:
+    """Return the inputs (`as_inputs`) of a tree for each seed as one tree, whose arrays have a leading axis of seeds.
+    The static parts of all trees are equal."""
+
+    def stack(*leaves: Any) -> Any:
+        if isinstance(leaves[0], int | float):  # a bool is an int, too
+            return jnp.asarray(leaves, bool if isinstance(leaves[0], bool) else jnp.float32)
+        return jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0]
+
+    return jax.tree.map(stack, *trees)
+
+
+def join_seeds(trees: Sequence[T]) -> T:
+    """Return one tree with the seeds of all trees, along the leading axis of every array."""
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves) if eqx.is_array(leaves[0]) else leaves[0], *trees)
+
+
+def split_seeds(tree: T, counts: Sequence[int]) -> list[T]:
+    """Return the seeds of a tree in parts of so many: the inverse of `join_seeds`."""
+    ends = itertools.accumulate(counts)
+    return [take(tree, slice(end - count, end)) for end, count in zip(ends, counts, strict=True)]
+
+
 def map_leading(function: Callable, *inputs: PyTree) -> Any:
     """Apply a function along the leading axis of all arrays: the seeds, the members of an ensemble, or two policies.
 
@@ -84,6 +108,6 @@ def map_leading(function: Callable, *inputs: PyTree) -> Any:
     return eqx.combine(out, static[0])
 
 
-def take(tree: T, index: Shaped[Array, "*n"] | int) -> T:
+def take(tree: T, index: Shaped[Array, "*n"] | slice | int) -> T:
     """Return the entries `index` of the leading axis of every array."""
     return jax.tree.map(lambda x: x[index] if eqx.is_array(x) else x, tree)

@@ -8,6 +8,8 @@ A learner does not know J*, but optimism bounds it by a number that the planner 
 learner, and uses separate random numbers.
 """
 
+from collections.abc import Sequence
+
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
@@ -21,18 +23,18 @@ from pcmlp.algorithms.starts import own_starts
 from pcmlp.imagine import imagine
 from pcmlp.planners import FinitePolicy
 from pcmlp.programs import brief_program
-from pcmlp.trees import as_inputs, map_leading
+from pcmlp.trees import as_inputs, map_leading, stack_inputs
 from pcmlp.types import MDP, Algorithm, Learner, Metrics, Policy
 
 
 def promised(
-    keys: Key[Array, " seeds"], algo: Algorithm, mdp: MDP, learner: Learner, n: int
+    keys: Key[Array, " seeds"], algo: Algorithm, mdp: MDP, learner: Learner, n: int, each: Sequence[Deep] = ()
 ) -> dict[str, Float[Array, " seeds"]]:
     """Return the column `promised` of iteration n, given the learner after it; an empty dict for algorithms that
-    promise nothing about the reward."""
+    promise nothing about the reward. With `each`, the inputs are those of an algorithm per seed (`Deep.iterate`)."""
     number = jnp.array(n)
     if isinstance(algo, Deep) and isinstance(learner, DeepLearner) and not algo.reward_free:
-        return _promised_deep(keys, as_inputs(algo), mdp, learner, number)
+        return _promised_deep(keys, stack_inputs(each or [algo] * len(keys)), mdp, learner, number)
     if isinstance(algo, PCMLP) and isinstance(learner, CoverLearner):
         return _promised_framework(keys, as_inputs(algo), mdp, learner, number)
     return {}
@@ -46,15 +48,15 @@ def _promised_framework(key, algo, mdp, learner, n) -> Metrics:
 
 
 @brief_program
-def _promised_deep(keys, algo, mdp, learner, n) -> dict[str, Array]:
-    def one_seed(key, learner):
+def _promised_deep(keys, algos, mdp, learner, n) -> dict[str, Array]:
+    def one_seed(key, algo, learner):
         start_key, promise_key = jr.split(_promise_key(key, n))
         # Use the world's own starts: real episodes do not begin at states of the replay.
         own = own_starts(start_key, mdp, algo.num_starts)
         imagined = imagination(algo, mdp, learner.bonus, learner.seen, own, learner.model, jnp.array(True))
         return _as_column(algo.planner.promise(promise_key, imagined, learner.policy))
 
-    return map_leading(one_seed, keys, learner)
+    return map_leading(one_seed, keys, algos, learner)
 
 
 def _promise_key(key: Key[Array, ""], n: Array) -> Key[Array, ""]:

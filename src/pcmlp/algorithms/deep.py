@@ -10,7 +10,7 @@ samples.
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import equinox as eqx
@@ -56,7 +56,7 @@ from pcmlp.replay import Replay, Transitions, drop_nonfinite
 from pcmlp.rollout import JUDGED, keep_better
 from pcmlp.settings import SettingError, setting
 from pcmlp.spaces import Range
-from pcmlp.trees import as_inputs, map_leading, scan, select, update_if
+from pcmlp.trees import as_inputs, map_leading, scan, select, stack_inputs, update_if
 from pcmlp.types import (
     MDP,
     Algorithm,
@@ -141,20 +141,22 @@ class Deep(Algorithm):
     def imagined_steps(self, horizon: int) -> tuple[int, int]:
         """Return the imagined steps of one real action and of one iteration."""
         action, plan = self.planner.imagined_steps(horizon)
-        return action, (self.rounds + self.exploits) * plan + (
-            2 * JUDGED * horizon if self.keeps_better and plan else 0
-        )
+        judged = 2 * JUDGED * horizon if self.keeps_better and plan else 0
+        return action, (self.rounds + self.exploits) * plan + judged
 
     def start(self, keys: Key[Array, " seeds"], mdp: MDP, num_iterations: int) -> "DeepLearner":
         """Run lines 1 to 3 for all seeds."""
         return _start(keys, as_inputs(self), mdp)
 
-    def iterate(self, keys: Key[Array, " seeds"], world: World, learner: Learner, n: int) -> Iteration:
-        """Run iteration n of all seeds."""
+    def iterate(
+        self, keys: Key[Array, " seeds"], world: World, learner: Learner, n: int, each: Sequence["Deep"] = ()
+    ) -> Iteration:
+        """Run iteration n of all seeds. With `each`, the inputs of the program are those of an algorithm per seed."""
         assert isinstance(learner, DeepLearner)
         policies = add_noise(learner.policy.resolve(), self.noise, world.mdp)
         samples, walked = world.collect(stage_keys(keys, n, COLLECT), policies, self.samples_per_policy)  # line 5
-        learner, metrics = _improve(keys, as_inputs(self), world.mdp, learner, samples, jnp.array(n))
+        algos = stack_inputs(each or [self] * len(keys))
+        learner, metrics = _improve(keys, algos, world.mdp, learner, samples, jnp.array(n))
         return Iteration(learner, metrics, samples, [walked])
 
     def without_replay(self, learner: Learner) -> "DeepLearner":
@@ -258,9 +260,9 @@ _start = brief_program(eqx.filter_vmap(start, in_axes=(0, None, None)))
 
 @program
 def _improve(
-    keys: Key[Array, " seeds"], algo: Deep, mdp: MDP, learner: DeepLearner, samples: Transitions, n: Int[Array, ""]
+    keys: Key[Array, " seeds"], algos: Deep, mdp: MDP, learner: DeepLearner, samples: Transitions, n: Int[Array, ""]
 ) -> tuple[DeepLearner, dict[str, Float[Array, " seeds"]]]:
-    return map_leading(lambda k, learner, samples: improve(k, algo, mdp, learner, samples, n), keys, learner, samples)
+    return map_leading(lambda k, algo, old, rows: improve(k, algo, mdp, old, rows, n), keys, algos, learner, samples)
 
 
 def imagination(

@@ -24,7 +24,6 @@ from pcmlp.bench.clock import peak_memory_mb, time_call, time_calls
 from pcmlp.bench.parts import compile_round
 from pcmlp.replay import Transitions
 from pcmlp.runs.config import build, resolve
-from pcmlp.runs.episodes import EpisodeLog
 from pcmlp.runs.evaluate import count_evaluations
 from pcmlp.runs.run import Run
 from pcmlp.runs.train import open_run
@@ -56,8 +55,8 @@ def iteration_s(task: str, settings: tuple[str, ...], seeds: int, *, whole: bool
     with tempfile.TemporaryDirectory() as folder:
         run = open_run(shorter, Path(folder) / "run", resume=False)
         assert run is not None
-        with run.lock, EpisodeLog(run.folder.episodes) as log:
-            seconds = time_parts(run, log)
+        with run.opened():
+            seconds = time_parts(run)
     seconds["stage_s"] *= (full.algorithm.rounds + 1) / (rounds + 1)
     seconds["evaluation_s"] *= full.eval_episodes / episodes
     evaluated = count_evaluations(full) / (full.num_iterations + 1)
@@ -67,7 +66,7 @@ def iteration_s(task: str, settings: tuple[str, ...], seeds: int, *, whole: bool
     return {**measured, **seconds, **average, "peak_memory_mb": peak_memory_mb()}
 
 
-def time_parts(run: Run, log: EpisodeLog) -> dict[str, Any]:
+def time_parts(run: Run) -> dict[str, Any]:
     """Time the second iteration of a run.
 
     `policy_s` is the time of the policies' actions; `around_s` is the time of real steps without physics and policies:
@@ -78,7 +77,7 @@ def time_parts(run: Run, log: EpisodeLog) -> dict[str, Any]:
     assert isinstance(algorithm, Deep)
     assert isinstance(world, GymnasiumWorld)
     first = algorithm.iterate(keys, world, algorithm.start(keys, world.mdp, 2), 1)
-    run.finish_iteration(1, first, log)
+    run.finish_iteration(1, first)
 
     environments, draws = world.environments, stage_keys(keys, 2, COLLECT)
     physics, policy, begun = environments.physics_s, environments.policy_s, time.perf_counter()
@@ -96,10 +95,11 @@ def time_parts(run: Run, log: EpisodeLog) -> dict[str, Any]:
     evaluation_s = time_call(lambda: run.record(2, measured))
     run.done = 2
     begun = time.perf_counter()
+    assert run.log is not None
     for steps in to_host(second.walked):
-        log.append(2, run.config.seeds, steps)
+        run.log.append(2, run.config.seeds, steps)
     log_s = time.perf_counter() - begun
-    save_s = time_call(lambda: run.save(log))
+    save_s = time_call(run.save)
     world.close()
     return {
         "steps": int(jnp.sum(samples.valid)),

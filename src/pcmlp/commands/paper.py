@@ -28,7 +28,7 @@ class Paper:
     engine: Annotated[str, arg(metavar="local|ray")] = "local"
     """local: on this machine. ray: on the machines of a Ray cluster."""
     jobs: Annotated[str | None, unset("INT", "from the memory of the device and the cores")] = None
-    """Runs at a time, on this machine or on each GPU of the Ray cluster; timed runs are alone."""
+    """Processes at a time, on this machine or on each GPU of the Ray cluster; timed runs are alone."""
     address: Annotated[str | None, unset("HOST:PORT", "a cluster on this machine is started")] = None
     """The address of the Ray cluster."""
     results: Annotated[Path | None, unset("DIR", "results, or results-SCALE")] = None

@@ -1,7 +1,9 @@
-"""The order of jobs: the longest first; of jobs with the same programs, only one runs until it has compiled them.
+"""The groups and the order of jobs.
 
-The others then find the programs in the cache on disk. Compiling is work for the CPU, and several that compile the same
-at once take several times as long.
+Jobs of equal programs run as one group in one process, where more seeds are nearly free (`runs.group`). The longest
+group begins first. Of groups with the same programs, only one runs until it has compiled them. The others then find the
+programs in the cache on disk: compiling is work for the CPU, and several that compile the same at once take several
+times as long.
 """
 
 import math
@@ -11,40 +13,69 @@ from pathlib import Path
 from pcmlp.experiments.budget import expected_seconds
 from pcmlp.experiments.job import Job
 from pcmlp.runs.compiling import program_key
+from pcmlp.runs.group import group_key
+
+Group = tuple[Job, ...]  # jobs that run together
+
+
+def form_groups(jobs: Sequence[Job], most_seeds: int) -> list[Group]:
+    """Return the jobs in groups that can run together, each with at most so many seeds in all; a job alone may have
+    more."""
+    open_groups: dict[str, list[Group]] = {}  # the last one of each list may take another job
+    for job in jobs:
+        groups = open_groups.setdefault(group_key(job.config()) or str(job.where), [()])
+        if groups[-1] and count_seeds((*groups[-1], job)) > most_seeds:
+            groups.append(())
+        groups[-1] += (job,)
+    return [group for groups in open_groups.values() for group in groups]
+
+
+def count_seeds(group: Group) -> int:
+    """Return the number of seeds of all jobs."""
+    return sum(len(job.seeds) for job in group)
 
 
 class Queue:
-    """The jobs that wait."""
+    """The groups of jobs that wait."""
 
-    def __init__(self, jobs: Sequence[Job], results: Path, *, has_cache: bool):
-        """Sort the jobs; without a cache, each compiles for itself and none waits for another."""
-        known = {job: expected_seconds(job, results) for job in jobs}
-        seconds = {job: math.inf if each is None else each for job, each in known.items()}
-        self.waiting = sorted(jobs, key=lambda job: seconds[job], reverse=True)
-        self._programs = {job: program_key(job.config()) if has_cache else str(job.where) for job in jobs}
-        self._compiling: dict[str, Job] = {}  # programs -> the job that compiles them
+    def __init__(self, groups: Sequence[Group], results: Path, *, has_cache: bool):
+        """Sort the groups; without a cache, each compiles for itself and none waits for another."""
+        seconds = {group: _longest(group, results) for group in groups}
+        self._has_cache = has_cache
+        self.waiting = sorted(groups, key=lambda group: seconds[group], reverse=True)
+        self._compiling: dict[str, Group] = {}  # programs -> the group that compiles them
         self._compiled: set[str] = set()
 
-    def take(self) -> Job | None:
-        """Return the next job that may begin; None if all others wait for a compiler, or none is left."""
-        for job in self.waiting:
-            if self._programs[job] not in self._compiling:
-                self.waiting.remove(job)
-                if self._programs[job] not in self._compiled:
-                    self._compiling[self._programs[job]] = job
-                return job
+    def take(self) -> Group | None:
+        """Return the next group that may begin; None if all others wait for a compiler, or none is left."""
+        for group in self.waiting:
+            if (programs := self._programs(group)) not in self._compiling:
+                self.waiting.remove(group)
+                if programs not in self._compiled:
+                    self._compiling[programs] = group
+                return group
         return None
 
-    def put_back(self, job: Job) -> None:
-        """Let a job that has died be the next one."""
-        self.waiting.insert(0, job)
+    def put_back(self, groups: Sequence[Group]) -> None:
+        """Let the groups be the next ones."""
+        self.waiting[:0] = groups
 
-    def note_iteration(self, job: Job) -> None:
-        """Note that a job has learned for an iteration, so that its programs are compiled."""
-        self._compiled.add(self._programs[job])
-        self.note_end(job)
+    def note_iteration(self, group: Group) -> None:
+        """Note that a group has learned for an iteration, so that its programs are compiled."""
+        self._compiled.add(self._programs(group))
+        self.note_end(group)
 
-    def note_end(self, job: Job) -> None:
-        """Note that a job compiles no longer."""
-        if self._compiling.get(self._programs[job]) == job:
-            del self._compiling[self._programs[job]]
+    def note_end(self, group: Group) -> None:
+        """Note that a group compiles no longer."""
+        if self._compiling.get(self._programs(group)) == group:
+            del self._compiling[self._programs(group)]
+
+    def _programs(self, group: Group) -> str:
+        """Return a text that is the same for groups with the same programs."""
+        return f"{len(group)} {program_key(group[0].config())}" if self._has_cache else str(group[0].where)
+
+
+def _longest(group: Group, results: Path) -> float:
+    """Return the expected seconds of the longest job; infinite if one is unknown."""
+    known = [expected_seconds(job, results) for job in group]
+    return max(math.inf if each is None else each for each in known)

@@ -1,9 +1,10 @@
-"""Run jobs on this machine, several at a time on one device, each in a process of its own.
+"""Run jobs on this machine, several at a time on one device, each in a process of its own; on a GPU, jobs of equal
+programs are a group, which shares a process.
 
 A process that fails or dies does not affect the others. One that dies (`kill -9`, out of memory, a lost GPU) is started
-once more and continues from its checkpoint, because the cause is often its neighbours; if it dies again, it is given
-up. Threads are not limited: a run on a CPU splits its sums by the number of threads, and must give the bits that it
-gives alone.
+once more and continues from its checkpoints, because the cause is often its neighbours. If it dies again, it is given
+up; but a group may have lacked memory, so its jobs begin again alone. Threads are not limited: a run on a CPU splits
+its sums by the number of threads, and must give the bits that it gives alone.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -27,7 +28,7 @@ from pcmlp.experiments import mps, share
 from pcmlp.experiments.gpu import Gpu, find_gpu
 from pcmlp.experiments.job import Engine, Job, is_finished, run_local
 from pcmlp.experiments.job_process import Progress, log_of, serve
-from pcmlp.experiments.order import Queue
+from pcmlp.experiments.order import Group, Queue, count_seeds, form_groups
 from pcmlp.experiments.outcome import CONTINUES, Outcome, Tally
 from pcmlp.experiments.table import JobTable, Row
 from pcmlp.runs.cache import cache_in_use, check_device
@@ -39,8 +40,8 @@ _PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
 
 
 def connect(asked: int | None) -> Engine:
-    """Return the engine of this machine for `asked` jobs at a time, by default as many as pay off. One at a time runs
-    in this process."""
+    """Return the engine of this machine for `asked` processes at a time, by default as many as pay off. Jobs that run
+    one at a time, and are no group, run in this process."""
     gpu = find_gpu()
     if gpu is not None:
         chosen = share.on_gpu(asked, gpu, share.count_cores(), mps.why_missing())
@@ -52,7 +53,7 @@ def connect(asked: int | None) -> Engine:
         raise ConfigError(f"--jobs {asked}: only a CPU or a GPU of NVIDIA takes several runs at a time; give --jobs 1")
     if chosen.note:
         print(chosen.note, flush=True)
-    if chosen.jobs == 1:
+    if gpu is None and chosen.jobs == 1:
         check_device()
         return run_local
     before = os.environ.get(_PREALLOCATE)
@@ -61,28 +62,36 @@ def connect(asked: int | None) -> Engine:
 
     def run(jobs: Sequence[Job], runs: Path, results: Path) -> None:
         todo = [job for job in jobs if not is_finished(job.config(), results / job.where)]
-        count = min(chosen.jobs, len(todo))
-        if count <= 1:
-            run_local(todo, runs, results)
-            return
-        finish_iterations()
+        groups = form_groups(todo, 1 if gpu is None else share.most_seeds(gpu))
+        count = min(chosen.jobs, len(groups))
+        if gpu is not None and len(groups) < len(todo):
+            count = min(count, share.count_groups(max(map(count_seeds, groups)), gpu))
         with contextlib.ExitStack() as stack:
+            variables: Callable[[], share.Variables] = dict
             try:
-                variables = stack.enter_context(share_gpu(gpu, count)) if gpu is not None else dict[str, str]
+                if gpu is not None:
+                    variables = stack.enter_context(share_gpu(gpu, count))
             except RunStopped as error:
                 if asked is not None:
                     raise
-                print(f"{error}; one run at a time uses the GPU", flush=True)
-                run_local(todo, runs, results)
+                print(f"{error}; one process at a time uses the GPU", flush=True)
+                count = 1
+            if count <= 1 and len(groups) == len(todo):  # there is nothing to share
+                with share.variables_set({_PREALLOCATE: before}):
+                    run_local(todo, runs, results)
                 return
-            Pool(todo, runs, results, count, lambda: {_PREALLOCATE: before, **variables()}, gpu is not None).run()
+            finish_iterations()
+            Pool(groups, runs, results, count, lambda: {_PREALLOCATE: before, **variables()}, gpu is not None).run()
 
     return run
 
 
 @contextlib.contextmanager
 def share_gpu(gpu: Gpu, count: int) -> Iterator[Callable[[], dict[str, str]]]:
-    """Yield a function that returns the variables for a process which is one of `count` on a GPU, with MPS."""
+    """Yield a function that returns the variables for a process which is one of `count` on a GPU: several have MPS."""
+    if count <= 1:
+        yield dict
+        return
     memory = share.memory_share(count, [gpu])
     other = mps.find_other()
     if other is not None:
@@ -92,29 +101,29 @@ def share_gpu(gpu: Gpu, count: int) -> Iterator[Callable[[], dict[str, str]]]:
     with mps.Daemon() as daemon:
         daemon.environment()
         [part] = map(float, memory.values())
-        print(f"MPS: {gpu.name}, each of {count} runs with {part:.0%} of its memory", flush=True)
+        print(f"MPS: {gpu.name}, each of {count} processes with {part:.0%} of its memory", flush=True)
         yield lambda: {**memory, **daemon.environment()}
 
 
 @dataclass(eq=False)
 class Running:
-    """A job that runs, and its process."""
+    """A group of jobs that runs, and its process."""
 
-    job: Job
+    group: Group
     process: SpawnProcess
     pipe: Connection
-    row: Row
-    outcome: Outcome | None = None
+    rows: list[Row]
+    outcomes: dict[int, Outcome] = field(default_factory=dict)  # by the number of the job in the group
 
-    def hear(self) -> Iterator[Progress]:
-        """Yield the iterations that have ended; keep the outcome."""
+    def hear(self) -> Iterator[tuple[int, Progress]]:
+        """Yield the iterations that have ended, with the number of their job; keep the outcomes."""
         with contextlib.suppress(EOFError, OSError):  # the process has ended
             while not self.pipe.closed and self.pipe.poll():
-                message = self.pipe.recv()
+                number, message = self.pipe.recv()
                 if isinstance(message, Outcome):
-                    self.outcome = message
+                    self.outcomes[number] = message
                 else:
-                    yield message
+                    yield number, message
             return
         self.pipe.close()
 
@@ -131,11 +140,11 @@ class Running:
 
 
 class Pool:
-    """The jobs of a sweep, and the processes of those that run."""
+    """The groups of jobs of a sweep, and the processes of those that run."""
 
     def __init__(
         self,
-        jobs: Sequence[Job],
+        groups: Sequence[Group],
         runs: Path,
         results: Path,
         count: int,
@@ -146,16 +155,19 @@ class Pool:
         self._variables, self._on_gpu = variables, on_gpu
         self._console = Console()
         self._say = partial(say, self._console)
-        self._queue = Queue(jobs, results, has_cache=cache_in_use())
+        self._queue = Queue(groups, results, has_cache=cache_in_use())
         self._running: list[Running] = []
-        self._begun: Counter[Job] = Counter()
+        self._begun: Counter[Group] = Counter()
+        self._again = 0  # jobs that have begun again
         self._tally = Tally(self._say)
-        self._table = JobTable(self._console, lambda: [each.row for each in list(self._running)])
+        self._table = JobTable(self._console, lambda: [row for each in list(self._running) for row in each.rows])
 
     def run(self) -> None:
         """Run all jobs and wait for them; raise the first error."""
         clock = time.monotonic()
-        self._say(f"{len(self._queue.waiting)} runs, {self._count} at a time")
+        jobs, groups = self._count_waiting(), len(self._queue.waiting)
+        grouped = f" in {groups} process{'es' if groups > 1 else ''}" if groups < jobs else ""
+        self._say(f"{jobs} runs{grouped}, {self._count} at a time")
         try:
             with self._table, stop_when_asked(self._say) as asked:
                 self._wait(asked)
@@ -163,8 +175,11 @@ class Pool:
             for each in self._running:
                 each.kill()
         if self._queue.waiting:
-            self._tally.ended["stopped"] += len(self._queue.waiting)
-        self._tally.close(time.monotonic() - clock, sum(times - 1 for times in self._begun.values()))
+            self._tally.ended["stopped"] += self._count_waiting()
+        self._tally.close(time.monotonic() - clock, self._again)
+
+    def _count_waiting(self) -> int:
+        return sum(map(len, self._queue.waiting))
 
     def _wait(self, asked: Callable[[], bool]) -> None:
         """Begin jobs and hear from them until all have ended; stop them if asked."""
@@ -176,51 +191,69 @@ class Pool:
                 stopping = True
                 for each in self._running:
                     each.ask_to_stop()
-            waiting = f"{len(self._queue.waiting)} waiting"
+            waiting = f"{self._count_waiting()} waiting"
             self._table.counts = ", ".join([waiting, *(f"{n} {status}" for status, n in self._tally.ended.items())])
             self._table.print_at_times()
             pipes = [each.pipe for each in self._running if not each.pipe.closed]
             wait([*pipes, *(each.process.sentinel for each in self._running)], _POLL_S)
             for each in list(self._running):
                 has_ended = not each.process.is_alive()
-                for progress in each.hear():
-                    each.row.update(progress)
+                for number, progress in each.hear():
+                    each.rows[number].update(progress)
                     if progress.iteration > 0:
-                        self._queue.note_iteration(each.job)
+                        self._queue.note_iteration(each.group)
                 if has_ended:
                     self._end(each, stopping)
 
     def _begin_some(self) -> None:
-        while len(self._running) < self._count and (job := self._queue.take()) is not None:
+        while len(self._running) < self._count and (group := self._queue.take()) is not None:
             context = multiprocessing.get_context("spawn")
             pipe, theirs = context.Pipe(duplex=False)
-            arguments = asdict(job), self._runs, self._results, theirs, self._on_gpu
-            process = context.Process(target=serve, args=arguments, name=str(job.where))
+            arguments = list(map(asdict, group)), self._runs, self._results, theirs, self._on_gpu
+            process = context.Process(target=serve, args=arguments, name=str(group[0].where))
             resource_tracker.ensure_running()  # its start would let signals through
             with share.variables_set(self._variables()), signals_held():
                 process.start()
             theirs.close()  # otherwise the death of the process would not close the pipe
-            self._running.append(Running(job, process, pipe, Row(job)))
-            self._begun[job] += 1
-            self._say(f"{job.where}: begun{', again' if self._begun[job] > 1 else ''}")
+            self._running.append(Running(group, process, pipe, list(map(Row, group))))
+            self._begun[group] += 1
+            together = f" in a group of {len(group)}" if len(group) > 1 else ""
+            for job in group:
+                self._say(f"{job.where}: begun{together}{', again' if self._begun[group] > 1 else ''}")
 
     def _end(self, each: Running, stopping: bool) -> None:
-        """Report the outcome of a job whose process has ended; begin again if it died the first time."""
+        """Report the outcomes of a group whose process has ended; the jobs without one begin again."""
         self._running.remove(each)
-        self._queue.note_end(each.job)
+        self._queue.note_end(each.group)
         each.process.join()
-        outcome = each.outcome
-        if outcome is None and stopping:  # in the moment before it could answer
-            outcome = Outcome("", "stopped")
-        if outcome is None:
-            log, how = log_of(self._runs / each.job.where), describe_exit(each.process.exitcode)
-            if self._begun[each.job] == 1:
-                self._say(f"{each.job.where}: its process died ({how}); it begins again from its last checkpoint")
-                self._queue.put_back(each.job)
-                return
+        left: list[Job] = []
+        for number, (job, row) in enumerate(zip(each.group, each.rows, strict=True)):
+            outcome = each.outcomes.get(number)
+            if outcome is None and stopping:  # in the moment before it could answer
+                outcome = Outcome("", "stopped")
+            if outcome is None:
+                left.append(job)
+            else:
+                self._tally.add(job.where, outcome, f" after {show_time(row.elapsed)}")
+        if left:
+            self._begin_again(each, left)
+
+    def _begin_again(self, each: Running, left: list[Job]) -> None:
+        """Let jobs whose process died begin again: the first time together, the second time each alone; a job that died
+        alone twice is given up."""
+        how, times = describe_exit(each.process.exitcode), self._begun[each.group]
+        if times > 1 and len(each.group) == 1:
+            [job] = left
+            log = log_of(self._runs / job.where)
             what = f"its process died twice ({how}), perhaps for lack of memory, and {log} may say why"
-            outcome = Outcome("", "failed", f"{each.job.where}: {what}; {CONTINUES}")
-        self._tally.add(each.job.where, outcome, f" after {show_time(each.row.elapsed)}")
+            outcome = Outcome("", "failed", f"{job.where}: {what}; {CONTINUES}")
+            self._tally.add(job.where, outcome, f" after {show_time(each.rows[0].elapsed)}")
+            return
+        alone = " alone" if times > 1 else ""
+        for job in left:
+            self._say(f"{job.where}: its process died ({how}); it begins again{alone} from its last checkpoint")
+        self._queue.put_back([(job,) for job in left] if alone else [tuple(left)])
+        self._again += len(left)
 
 
 def describe_exit(code: int | None) -> str:

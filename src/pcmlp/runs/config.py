@@ -190,10 +190,10 @@ def _check_run(config: RunConfig) -> None:
         raise ConfigError(f"steps={config.steps}: {short}; give {needed} or more{smaller}")
 
 
-def build(config: RunConfig) -> tuple[Problem, Algorithm]:
+def build(config: RunConfig, problem: Problem | None = None) -> tuple[Problem, Algorithm]:
     """Return the problem and the algorithm bound to it, after the checks that need both."""
     check_unchanged(config.code)
-    problem = build_problem(config.task)
+    problem = problem or build_problem(config.task)
     try:
         algorithm = config.algorithm.bind(problem)
         if config.code:  # parts of the user have to fit before a folder is made

@@ -7,7 +7,7 @@ share of a task's map that the real steps of learning have entered, by which rew
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from pcmlp.runs.metrics import read_metrics
 from pcmlp.runs.policy import Functions, SavedRun, with_objective
 from pcmlp.runs.summary import device, versions
 from pcmlp.successes import summarise, summarise_groups
-from pcmlp.trees import take
+from pcmlp.trees import join_seeds, split_seeds, take
 from pcmlp.types import Action, Policy, State, World, never
 from pcmlp.world import JaxWorld
 
@@ -60,15 +60,39 @@ class Evaluator:
 
     def returns(self, policies: Policy) -> np.ndarray:
         """Return the returns, [seeds, episodes]."""
-        arrays = named_arrays(policies)
-        if self._last is None or any(not np.array_equal(arrays[name], old) for name, old in self._last.items()):
-            # Fewer where episodes are expensive. Elsewhere as many, so that both evaluations are one compiled program.
-            expensive = policies.searches or not isinstance(self.world, JaxWorld)
-            episodes = -(-self.episodes // _FEWER) if self.exploring and expensive else self.episodes
-            self._returns = np.asarray(self.world.evaluate(self.keys, policies.resolve(), episodes))
-            self._last = arrays
-            self.evaluated_episodes += episodes
-        return self._returns
+        if self._knows(arrays := named_arrays(policies)):
+            return self._returns
+        episodes = self._count(policies)
+        return self._keep(arrays, np.asarray(self.world.evaluate(self.keys, policies.resolve(), episodes)))
+
+    def _knows(self, arrays: Mapping[str, np.ndarray]) -> bool:
+        """Return whether these are the policies that were evaluated last."""
+        last = self._last
+        return last is not None and all(np.array_equal(arrays[name], old) for name, old in last.items())
+
+    def _count(self, policies: Policy) -> int:
+        """Return the number of episodes: fewer where they are expensive. Elsewhere as many, so that both evaluations
+        are one compiled program."""
+        expensive = policies.searches or not isinstance(self.world, JaxWorld)
+        return -(-self.episodes // _FEWER) if self.exploring and expensive else self.episodes
+
+    def _keep(self, arrays: dict[str, np.ndarray], returns: np.ndarray) -> np.ndarray:
+        self._last, self._returns = arrays, returns
+        self.evaluated_episodes += returns.shape[1]
+        return returns
+
+    @staticmethod
+    def prepare(evaluators: Sequence["Evaluator"], policies: Sequence[Policy]) -> None:
+        """Evaluate the policies of several runs at once, in the world of the first. Each evaluator then has the returns
+        of its own."""
+        arrays = [named_arrays(each) for each in policies]
+        if any(each._knows(own) for each, own in zip(evaluators, arrays, strict=True)):
+            return  # evaluators whose policies have changed evaluate them when they are asked
+        first, keys = evaluators[0], join_seeds([each.keys for each in evaluators])
+        returns = first.world.evaluate(keys, join_seeds(policies).resolve(), first._count(policies[0]))
+        parts = split_seeds(jnp.asarray(returns), [len(each.keys) for each in evaluators])
+        for each, own, part in zip(evaluators, arrays, parts, strict=True):
+            each._keep(own, np.asarray(part))
 
 
 def is_due(config: RunConfig, n: int) -> bool:

@@ -9,20 +9,19 @@ seconds is followed by the next after at least t / `SAVING_SHARE` seconds. So sl
 and fast ones share one.
 """
 
-import itertools
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from pcmlp.algorithms.certificate import promised
 from pcmlp.errors import RunStopped
 from pcmlp.runs import checkpoint
 from pcmlp.runs.callbacks import Callback, notify
-from pcmlp.runs.certificate import certificates, has_certificate, is_certified, needs_evaluation, standing
+from pcmlp.runs.certificate import certificates, is_certified, needs_evaluation, standing
 from pcmlp.runs.checkpoint import Checkpoint, Facts, fingerprint
 from pcmlp.runs.config import RunConfig, seed_keys, to_json
 from pcmlp.runs.durable import room_for, write_text
@@ -50,6 +49,7 @@ class Run:
     algorithm: Algorithm
     folder: RunFolder
     lock: Lock
+    command: str = ""  # the command that makes the run
     learner: Learner | None = None  # after iteration `done`; the next iteration may use it up
     deployed: Policy | None = None  # the policies of all seeds to deploy
     done: int | None = None  # the last iteration that is logged
@@ -60,7 +60,8 @@ class Run:
     compiling: CompileClock = field(default_factory=CompileClock)
     before: Facts | None = None  # facts of the checkpoint that the run was resumed from
     shared_device: bool = False  # whether other runs use the device at the same time, or did before it was resumed
-    _log: EpisodeLog | None = None
+    failure: Exception | None = None  # what has ended the run, if anything did
+    log: EpisodeLog | None = None  # of its real steps, while it is `opened`
     _failing: dict[int, int] = field(default_factory=dict)  # seed -> consecutive iterations without learning
     _concluding: threading.Lock = field(default_factory=threading.Lock)
     _summary: dict[str, Any] | None = None  # once it is written
@@ -74,9 +75,9 @@ class Run:
         self.keys = seed_keys(self.config.seeds)
         self.world = self.algorithm.explored_world(self.problem)
         world, keys, episodes = self.problem.world, evaluation_keys(self.keys), self.config.eval_episodes
-        self._evaluators = {"eval": Evaluator(world, keys, episodes)}
+        self.evaluators = {"eval": Evaluator(world, keys, episodes)}
         if self.algorithm.evaluates_exploring:
-            self._evaluators["explore"] = Evaluator(world, keys, episodes, exploring=True)
+            self.evaluators["explore"] = Evaluator(world, keys, episodes, exploring=True)
         self._entered = Entered(self.problem.map, len(self.config.seeds))
         self.findings = Findings(self.world.mdp.states, len(self.config.seeds))
 
@@ -91,7 +92,7 @@ class Run:
             "wall_s": time.perf_counter() - self._began,
             "compile_s": self.compiling.seconds,
             "save_s": self._saving,
-            "evaluated_episodes": sum(evaluator.evaluated_episodes for evaluator in self._evaluators.values()),
+            "evaluated_episodes": sum(evaluator.evaluated_episodes for evaluator in self.evaluators.values()),
         }
         before = self.before
         return {name: round(value + (getattr(before, name) if before else 0), 3) for name, value in now.items()}
@@ -114,27 +115,30 @@ class Run:
             self._entered.add([record.rows])
             self.findings.add([record.rows])
 
-    def loop(self, log: EpisodeLog, asked: Callable[[], bool]) -> str:
-        """Run the remaining iterations; return the final status of the run."""
-        self._log = log
-        if self.learner is None:
-            self.learner = self.algorithm.start(self.keys, self.world.mdp, self.num_iterations)
-            self.record(0, {})
-            self.tell()
-        learner = self.learner
-        todo = range((self.done or 0) + 1, self.num_iterations + 1)
-        for n in itertools.takewhile(lambda _: not (asked() or self._stopped or self.certified()), todo):
-            try:
-                iteration = self.algorithm.iterate(self.keys, self.world, learner, n)
-            except RunStopped:  # the world failed: save the iterations before the failure
-                self.save(log)
-                raise
-            learner = iteration.learner
-            if has_certificate(self.config, self.world.mdp, evaluated=self.evaluates(n)):
-                promises = promised(self.keys, self.algorithm, self.world.mdp, learner, n)
-                iteration = iteration._replace(metrics={**iteration.metrics, **promises})
-            self.finish_iteration(n, iteration, log)
-        self.save(log)
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Hold the lock and keep the log open in this block, and count the seconds of compiling."""
+        with self.lock, self.compiling, EpisodeLog(self.folder.episodes) as self.log:
+            yield
+
+    def start(self) -> None:
+        """Make the first learner."""
+        self.learner = self.algorithm.start(self.keys, self.world.mdp, self.num_iterations)
+
+    def finish_start(self) -> None:
+        """Evaluate the first learner."""
+        self.record(0, {})
+        self.tell()
+
+    def goes_on(self) -> bool:
+        """Return whether another iteration follows."""
+        return self.status == "stopped" and not self._stopped
+
+    @property
+    def status(self) -> str:
+        """The status of the run if no other iteration followed."""
+        if self.failure is not None:
+            return "failed"
         if self.certified():
             return "certified"
         return "finished" if (self.done or 0) == self.num_iterations else "stopped"
@@ -147,14 +151,15 @@ class Run:
         """Return whether the certificates so far end the run; also checked right after resuming."""
         return is_certified(self.rows[-len(self.config.seeds) :], self.done, self.threshold)
 
-    def finish_iteration(self, n: int, iteration: Iteration, log: EpisodeLog) -> None:
+    def finish_iteration(self, n: int, iteration: Iteration) -> None:
         """Log an iteration, evaluate it if that is due, and write a checkpoint if that is cheap enough."""
+        assert self.log is not None
         self.learner = iteration.learner
         walked = to_host(iteration.walked)  # the log and the map are on the host
         began = time.perf_counter()
         for steps in walked:
             self.lock.check()
-            log.append(n, self.config.seeds, steps)
+            self.log.append(n, self.config.seeds, steps)
         self._saving += time.perf_counter() - began
         self._entered.add(walked)
         self.findings.add(walked)
@@ -162,22 +167,23 @@ class Run:
         self.record(n, measured)
         self.done = n
         if time.perf_counter() >= self._due or (self.config.eval_every and self.evaluates(n)):
-            self.save(log)  # if few iterations are evaluated, each of them is saved: the best one is kept
+            self.save()  # if few iterations are evaluated, each of them is saved: the best one is kept
         try:
             self.tell()
             self.check_progress(measured)
         except Exception:  # of a callback, or nothing is learned: no iteration is lost
-            self.save(log)
+            self.save()
             raise
 
-    def save(self, log: EpisodeLog) -> None:
+    def save(self) -> None:
         """Write a checkpoint of the last iteration, unless it has one."""
         if self.done is None or self.done == self._saved:
             return
         assert self.learner is not None
+        assert self.log is not None
         began = time.perf_counter()
         self.lock.check()
-        log.sync()
+        self.log.sync()
         self.folder.metrics.sync()
         light = self.algorithm.without_replay(self.learner)
         checkpoint.save(self.folder.checkpoint, light, self.facts(self.done))
@@ -185,15 +191,21 @@ class Run:
         self._saving += ended - began
         self._due = ended + (ended - began) / SAVING_SHARE
 
-    def conclude(self, status: str, command: str) -> dict[str, Any]:
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The contents of `summary.json`, once it is written."""
+        assert self._summary is not None
+        return self._summary
+
+    def conclude(self, status: str) -> dict[str, Any]:
         """Write the summary and the policies; return the summary. Two threads may call this at the end of a run, of
         which the first one decides: a run that is finished stays so."""
         with self._concluding:
-            self._summary = self._summary or self._conclude(status, command)
+            self._summary = self._summary or self._conclude(status)
             return self._summary
 
-    def _conclude(self, status: str, command: str) -> dict[str, Any]:
-        summary = summarise(self.config, self.rows, command, status, self.shared_device, **self.spent())
+    def _conclude(self, status: str) -> dict[str, Any]:
+        summary = summarise(self.config, self.rows, self.command, status, self.shared_device, **self.spent())
         summary["manifest"] = self.manifest().record
         add_findings(summary, self.config, self.rows, self.findings)
         stands = standing(self.config, self.algorithm, self.problem)
@@ -219,7 +231,7 @@ class Run:
 
     def manifest(self) -> Manifest:
         """Return the hashes of the files as they are now."""
-        log = (None, None) if self._log is None else self._log.seal
+        log = (None, None) if self.log is None else self.log.seal
         return Manifest(fingerprint(self.config), *self.folder.metrics.seal, *log)
 
     def facts(self, n: int) -> Facts:
@@ -242,9 +254,8 @@ class Run:
         """Evaluate the policies if that is due, and write a row of `metrics.csv` for each seed."""
         assert self.learner is not None
         self.deployed = self.learner.deployed()
-        policies = {"eval": self.deployed, "explore": self.learner.policy}
-        due = self.evaluates(n)
-        returns = {name: each.returns(policies[name]) if due else None for name, each in self._evaluators.items()}
+        policies, due = evaluated_policies(self.learner), self.evaluates(n)
+        returns = {name: each.returns(policies[name]) if due else None for name, each in self.evaluators.items()}
         metrics = metrics | self._entered.columns()
         metrics |= certificates(self.problem, self.deployed, metrics, returns["eval"])
         steps = np.asarray(self.learner.env_steps)
@@ -266,6 +277,11 @@ class Run:
     def tell(self) -> None:
         """Call the callbacks."""
         self._stopped = not notify(self.callbacks, self, mean_of(self.latest)) or self._stopped
+
+
+def evaluated_policies(learner: Learner) -> dict[str, Policy]:
+    """Return the policies of a learner by the name of their evaluator."""
+    return {"eval": learner.deployed(), "explore": learner.policy}
 
 
 def blank_unseen(row: Row) -> Row:

@@ -1,5 +1,6 @@
 """`pcmlp train`: open or resume a run, show its progress, and write the summary however it ends."""
 
+import contextlib
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -15,9 +16,9 @@ from pcmlp.runs.certificate import check_threshold, describe_threshold, standing
 from pcmlp.runs.checkpoint import ENDED, changed_machine, check_same, is_finished, latest_checkpoint
 from pcmlp.runs.compiling import Compiling
 from pcmlp.runs.config import RunConfig, build, to_json
-from pcmlp.runs.episodes import EpisodeLog
 from pcmlp.runs.expect import describe_time
 from pcmlp.runs.folder import Lock, RunFolder, check_free
+from pcmlp.runs.group import iterate_runs
 from pcmlp.runs.metrics import Row
 from pcmlp.runs.run import Run
 from pcmlp.runs.summary import read_summary
@@ -51,49 +52,74 @@ def train(
     if run is None:
         say(console, f"{out}: already finished; nothing to resume")
         return read_summary(out)
-    run.threshold = stop_when_certified
+    run.command, run.threshold = command, stop_when_certified
     run.shared_device |= shared_device
-    for line in opening_lines(run, out):
-        say(console, line)
-    compiling = Compiling(config, "train")
-    progress = show_progress(console, run.num_iterations, run.done or 0, compiling.announce())
-    run.callbacks = [compiling, progress, *callbacks]
+    announce(run, console, callbacks)
     if tensorboard:
         run.callbacks.append(TensorBoard(out / "tensorboard", config.seeds, run.rows, console))
-    status, failure = "interrupted", None
-    signals = stop_when_asked(partial(say, console), partial(run.conclude, "interrupted", command))
-    with run.lock, run.compiling, EpisodeLog(run.folder.episodes) as log, signals as asked:
+    train_runs([run], console)
+    tell_outcome(run, console)
+    return run.summary
+
+
+def announce(run: Run, console: Console, callbacks: Sequence[Callback] = (), group: int = 1) -> None:
+    """Print the lines before a run that is one of a group of so many; let it show its progress and call callbacks."""
+    for line in opening_lines(run, run.folder.path):
+        say(console, line)
+    compiling = Compiling(run.config, "train", group)
+    progress = show_progress(console, run.num_iterations, run.done or 0, compiling.announce())
+    run.callbacks = [compiling, progress, *callbacks]
+
+
+def train_runs(runs: Sequence[Run], console: Console) -> None:
+    """Iterate the runs as a group until all have ended, and write their summaries, however they end. A run that fails
+    keeps its `failure`."""
+    ended: str | None = None  # a status of all runs
+    signals = stop_when_asked(partial(say, console), lambda: [run.conclude("interrupted") for run in runs])
+    with contextlib.ExitStack() as stack:
+        for run in runs:
+            stack.enter_context(run.opened())
+        asked = stack.enter_context(signals)
         try:
-            with listening(run.callbacks):
-                status = run.loop(log, asked)
+            with listening([callback for run in runs for callback in run.callbacks]):
+                iterate_runs(runs, asked)
         except (KeyboardInterrupt, BrokenPipeError):  # a second signal, or closed output
-            pass
-        except Exception as error:  # RunStopped, or an error of a callback
-            status, failure = "failed", error
-        try:
-            summary = run.conclude(status, command)
-        except Exception as error:
-            raise failure or error from error
-    for line in outcome_notes(run.rows[-len(config.seeds) :]):
+            ended = "interrupted"
+        except Exception as error:  # of all runs
+            for run in runs:
+                run.failure = run.failure or error
+        for run in runs:
+            try:
+                run.conclude(ended or run.status)
+            except Exception as error:
+                run.failure = run.failure or error
+
+
+def tell_outcome(run: Run, console: Console) -> None:
+    """Print the notes about a run that has ended, and how to continue it; raise its failure, if it has one."""
+    for line in outcome_notes(run.rows[-len(run.config.seeds) :]):
         say(console, line)
     if isinstance(run.world, GymnasiumWorld) and run.world.faults.total:
         say(console, str(run.world.faults))
-    if failure is not None:
-        raise failure
-    if status not in ENDED and command:
-        flags = ["--resume", *(["--trust-code"] if config.code else [])]
-        say(console, " ".join(["to go on:", command, *(flag for flag in flags if flag not in command.split())]))
-    return summary
+    if run.failure is not None:
+        raise run.failure
+    if run.summary["status"] not in ENDED and run.command:
+        flags = ["--resume", *(["--trust-code"] if run.config.code else [])]
+        new = (flag for flag in flags if flag not in run.command.split())
+        say(console, " ".join(["to go on:", run.command, *new]))
 
 
-def open_run(config: RunConfig, out: Path, resume: bool, trust_code: bool = True) -> Run | None:
-    """Return a run in a new folder, or the existing run, resumed; None if it is finished."""
+def open_run(
+    config: RunConfig, out: Path, resume: bool, trust_code: bool = True, problem: Problem | None = None
+) -> Run | None:
+    """Return a run in a new folder, or the existing run, resumed; None if it is finished. A `problem` that another run
+    of the same task has built is used again."""
     if not (resume and (out / "config.json").exists()):
         check_free(out)
-        problem, algorithm = build(config)
+        problem, algorithm = build(config, problem)
         return Run(config, problem, algorithm, *RunFolder.create(out, to_json(config)))
     check_same(config, out, trust_code)
-    problem, algorithm = build(config)
+    problem, algorithm = build(config, problem)
     if is_finished(out, config):
         return None
     lock = Lock(out)
