@@ -110,9 +110,9 @@ class TestBadInput:
 
 
 class TestQueue:
-    def queue(self, *jobs, monkeypatch, seconds=None):
+    def queue(self, *jobs, monkeypatch, seconds=None, compilers=4):
         monkeypatch.setattr(order, "expected_seconds", lambda job, results: (seconds or {}).get(job.label, 1.0))
-        return Queue([(job,) for job in jobs], Path(), has_cache=True)
+        return Queue([(job,) for job in jobs], Path(), compilers=compilers, has_cache=True)
 
     def test_the_longest_first_and_the_unknown_before_them(self, monkeypatch):
         jobs = [sparse_job("mountain-car", name) for name in ("trpo", "sac", "pcmlp")]
@@ -131,6 +131,13 @@ class TestQueue:
         queue.put_back([(control,)])
         assert queue.take() == (control,)
 
+    def test_only_so_many_compile_at_the_same_time(self, monkeypatch):
+        jobs = [sparse_job("mountain-car", name) for name in ("pcmlp", "trpo", "sac", "no-bonus")]
+        queue = self.queue(*jobs, monkeypatch=monkeypatch, compilers=2)
+        assert [queue.take(), queue.take(), queue.take()] == [(jobs[0],), (jobs[1],), None]
+        queue.note_iteration((jobs[0],))  # its control has nothing to compile, so it does not count
+        assert [queue.take(), queue.take(), queue.take()] == [(jobs[2],), (jobs[3],), None]
+
     def test_another_compiles_if_the_first_fails(self, monkeypatch):
         ours, control, off = (sparse_job("mountain-car", name) for name in ("pcmlp", "no-bonus", "covariance-off"))
         queue = self.queue(ours, control, off, monkeypatch=monkeypatch)
@@ -140,7 +147,7 @@ class TestQueue:
 
     def test_without_a_cache_nobody_waits(self):
         jobs = [sparse_job("mountain-car", name) for name in ("pcmlp", "no-bonus")]
-        queue = Queue([(job,) for job in jobs], Path(), has_cache=False)
+        queue = Queue([(job,) for job in jobs], Path(), compilers=4, has_cache=False)
         assert {queue.take(), queue.take()} == {(job,) for job in jobs}
 
 

@@ -1,9 +1,9 @@
 """The groups and the order of jobs.
 
 Jobs of equal programs run as one group in one process, where more seeds are nearly free (`runs.group`). The longest
-group begins first. Of groups with the same programs, only one runs until it has compiled them. The others then find the
-programs in the cache on disk: compiling is work for the CPU, and several that compile the same at once take several
-times as long.
+group begins first. Compiling is work for the CPU, and eight compilers at once take eight times as long as one, so only
+a few groups compile at a time while the others run. Of groups with the same programs, one compiles them, and the others
+then find them in the cache on disk.
 """
 
 import math
@@ -38,10 +38,10 @@ def count_seeds(group: Group) -> int:
 class Queue:
     """The groups of jobs that wait."""
 
-    def __init__(self, groups: Sequence[Group], results: Path, *, has_cache: bool):
-        """Sort the groups; without a cache, each compiles for itself and none waits for another."""
+    def __init__(self, groups: Sequence[Group], results: Path, *, compilers: int, has_cache: bool):
+        """Sort the groups, of which so many may compile at the same time. Without a cache, each compiles for itself."""
         seconds = {group: _longest(group, results) for group in groups}
-        self._has_cache = has_cache
+        self._compilers, self._has_cache = compilers, has_cache
         self.waiting = sorted(groups, key=lambda group: seconds[group], reverse=True)
         self._compiling: dict[str, Group] = {}  # programs -> the group that compiles them
         self._compiled: set[str] = set()
@@ -49,11 +49,13 @@ class Queue:
     def take(self) -> Group | None:
         """Return the next group that may begin; None if all others wait for a compiler, or none is left."""
         for group in self.waiting:
-            if (programs := self._programs(group)) not in self._compiling:
-                self.waiting.remove(group)
-                if programs not in self._compiled:
-                    self._compiling[programs] = group
-                return group
+            programs = self._programs(group)
+            if programs not in self._compiled:
+                if programs in self._compiling or len(self._compiling) == self._compilers:
+                    continue
+                self._compiling[programs] = group
+            self.waiting.remove(group)
+            return group
         return None
 
     def put_back(self, groups: Sequence[Group]) -> None:

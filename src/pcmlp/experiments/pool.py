@@ -155,7 +155,8 @@ class Pool:
         self._variables, self._on_gpu = variables, on_gpu
         self._console = Console()
         self._say = partial(say, self._console)
-        self._queue = Queue(groups, results, has_cache=cache_in_use())
+        compilers = share.count_compilers(share.count_cores())
+        self._queue = Queue(groups, results, compilers=compilers, has_cache=cache_in_use())
         self._running: list[Running] = []
         self._begun: Counter[Group] = Counter()
         self._again = 0  # jobs that have begun again

@@ -19,9 +19,10 @@ Variables = Mapping[str, str | None]  # of the environment of a process; None: n
 FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _NEW_FRACTION = "XLA_CLIENT_MEM_FRACTION"  # the same in newer versions of JAX, which refuse to have both
 _USABLE = 0.85  # share of the free memory that runs get; CUDA itself and MPS need the rest
-_SEED_GB, _MOST_SEEDS = 1.0, 32  # of a group: memory of each seed, also a guess, and the most seeds
+_SEED_GB, _MOST_SEEDS = 0.5, 32  # of a group: memory of each seed, also a guess, and the most seeds
 _GPU_GB, _CPU_GB = 10.0, 2.0  # memory of a run: a guess, to be compared with `peak_memory_mb` in summary.json
 _GPU_CORES, _CPU_CORES = 4, 2  # cores that a run keeps busy: physics and compiling, or everything
+_COMPILER_CORES = 8  # cores that a compiler uses
 _ONE = "one process at a time uses the GPU"
 
 
@@ -57,6 +58,11 @@ def most_seeds(gpu: Gpu) -> int:
 def count_groups(seeds: int, gpu: Gpu) -> int:
     """Return how many groups of so many seeds fit into the memory of a GPU."""
     return max(1, int(min(_USABLE * gpu.free / (_SEED_GB * seeds), 1000.0)))
+
+
+def count_compilers(cores: int) -> int:
+    """Return how many runs may compile at the same time."""
+    return max(1, cores // _COMPILER_CORES)
 
 
 def on_cpu(asked: int | None, cores: int, memory: float) -> Share:
