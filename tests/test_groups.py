@@ -158,8 +158,8 @@ class TestJobs:
 
     def test_the_memory_limits_a_group(self):
         gpu = Gpu("0", "GPU-aa11", "NVIDIA H200", 150.0, 150.0, "Default")
-        assert [share.most_seeds(gpu._replace(free=free)) for free in (0.5, 20.0, 150.0, math.inf)] == [1, 17, 32, 32]
-        assert [share.count_groups(seeds, gpu) for seeds in (200, 30, 10)] == [1, 4, 12]
+        assert [share.most_seeds(gpu._replace(free=free)) for free in (0.5, 10.0, 150.0, math.inf)] == [1, 17, 32, 32]
+        assert [share.count_groups(seeds, gpu) for seeds in (400, 60, 20)] == [1, 4, 12]
 
     def test_a_pool_runs_them_as_if_alone_and_one_is_refused(self, jobs, pool, alone, tmp_path, capfd):
         *good, bad = jobs[:3]
