@@ -11,6 +11,7 @@ from multiprocessing.context import SpawnProcess
 from unittest.mock import MagicMock
 
 import fake_gpu
+import numpy as np
 import pytest
 from rich.console import Console
 from same_run import assert_same_run
@@ -25,10 +26,12 @@ from pcmlp.experiments.outcome import Outcome
 from pcmlp.experiments.pool import Pool, Running, connect
 from pcmlp.experiments.table import Row
 from pcmlp.runs import checkpoint
-from pcmlp.runs.config import resolve
+from pcmlp.runs.config import build, resolve, seed_keys
+from pcmlp.runs.evaluate import Evaluator, evaluation_keys
 from pcmlp.runs.group import group_key
 from pcmlp.runs.summary import read_summary
 from pcmlp.runs.train import announce, open_run, train, train_runs
+from pcmlp.world import JaxWorld
 
 SEEDS, ITERATIONS, STEPS = (3, 5), 3, 200
 KINDS = {
@@ -114,6 +117,21 @@ def test_one_that_fails_leaves_and_the_others_continue(config_of, alone, tmp_pat
     assert (read_summary(tmp_path / "method")["status"], other.failure) == ("failed", None)
     assert checkpoint.iterations(tmp_path / "method" / "checkpoint")[-1] == 2  # nothing is lost
     assert_same_run(alone / "no-bonus", tmp_path / "no-bonus")
+
+
+def test_runs_are_evaluated_together_as_a_gpu_does(config_of, monkeypatch):
+    problem, algorithm = build(config_of("method"))
+    keys = [seed_keys(seeds) for seeds in ((3, 5), (8,))]
+    learners = [algorithm.start(own, problem.world.mdp, ITERATIONS) for own in keys]
+    policies = [learner.deployed() for learner in learners]
+    together, alone = ([Evaluator(problem.world, evaluation_keys(own), 3) for own in keys] for _ in range(2))
+    Evaluator.prepare(together, policies)
+    monkeypatch.setattr(JaxWorld, "evaluate", lambda *_: pytest.fail("evaluated again"))
+    found = [each.returns(policy) for each, policy in zip(together, policies, strict=True)]
+    monkeypatch.undo()
+    for each, policy, returns in zip(alone, policies, found, strict=True):
+        np.testing.assert_allclose(returns, each.returns(policy), rtol=1e-5)
+    assert [each.evaluated_episodes for each in together] == [3, 3]
 
 
 def test_who_may_be_in_a_group(config_of):

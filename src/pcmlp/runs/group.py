@@ -7,12 +7,13 @@ configuration, evaluations and checkpoints, and may leave the group at any time.
 
 The random numbers of a seed depend on its key and the iteration only. So the results are those of the run alone: up to
 rounding on a GPU, where the size of a product decides how it is summed, and bit for bit on a CPU, where the seeds of a
-stage are computed one after another.
+stage are computed one after another (tests/test_groups.py).
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import jax
 from jaxtyping import Array
 
 from pcmlp.algorithms.certificate import promised
@@ -107,8 +108,9 @@ def _with_promises(run: Run, keys: Array, iteration: Iteration, n: int, each: Se
 
 
 def _evaluate(runs: Sequence[Run], learners: Sequence[Learner], n: int) -> None:
-    """Evaluate the policies of all runs together, if that is due."""
-    if len(runs) < 2 or not runs[0].evaluates(n):
+    """Evaluate the policies of all runs together, if that is due. On a CPU each run does so by itself, which takes as
+    long and gives the bits that it gives alone."""
+    if len(runs) < 2 or not runs[0].evaluates(n) or jax.default_backend() == "cpu":
         return
     policies = [evaluated_policies(learner) for learner in learners]
     for name in runs[0].evaluators:
