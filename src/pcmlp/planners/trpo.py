@@ -16,9 +16,8 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from pcmlp.nets import MLP, GaussianHead, Normaliser, tail_mean
+from pcmlp.nets import MLP, GaussianHead, Normaliser, descend, tail_mean
 from pcmlp.planners.actor_critic import ActorCritic, units_of
-from pcmlp.planners.value_fit import fit_values
 from pcmlp.replay import Replay, Transitions, pick_any, pick_valid
 from pcmlp.rollout import RolloutState, begin, end_at_gaps, estimate_promise, walk
 from pcmlp.settings import setting
@@ -233,6 +232,7 @@ class TRPO(Planner):
         counted: Bool[Array, " n"] | None = None,
     ) -> tuple[MLP, PyTree, Float[Array, ""]]:
         """Return the value net after `value_epochs` epochs, its optimiser's state, and the loss of the last epoch."""
+        optimiser = optax.adam(self.value_rate)
         size = min(self.value_batch, x.shape[0])
         batches = x.shape[0] // size
 
@@ -240,9 +240,20 @@ class TRPO(Planner):
         # which took as long as the rest of the fit.
         draws = jr.uniform(key, (self.value_epochs * batches, size))
         chosen = pick_any(draws, x.shape[0]) if counted is None else pick_valid(draws, counted)
-        fitted = fit_values(policy.critic, policy.critic_state, self.value_rate, x[chosen], target[chosen])
-        critic, state, losses = fitted  # the batches are gathered once, not at every step
-        return critic, state, jnp.mean(losses[-batches:])
+        critic, rest = eqx.partition(policy.critic, eqx.is_array)
+
+        def loss(critic, x, target):
+            predicted = jax.vmap(eqx.combine(critic, rest))(x)[:, 0]
+            return jnp.mean((predicted - target) ** 2)
+
+        def step(carry, batch):
+            critic, state = carry
+            value, gradient = jax.value_and_grad(loss)(critic, *batch)
+            return descend(optimiser, gradient, state, critic), value
+
+        batched = x[chosen], target[chosen]  # gathered once, not at every step
+        (critic, state), losses = short_scan(step, (critic, policy.critic_state), batched)
+        return eqx.combine(critic, rest), state, jnp.mean(losses[-batches:])
 
 
 def mean(x: Float[Array, " n"], counted: Bool[Array, " n"] | None) -> Float[Array, ""]:
