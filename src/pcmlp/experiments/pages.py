@@ -78,8 +78,9 @@ def figures_page(kept: Kept, verdicts: Sequence[Verdict]) -> str:
     """Return docs/figures.md."""
     intro = (
         f"# The paper's figures\n\nThis page is written by `{COMMAND}`, from [results](../results). Lines are means"
-        " over seeds, and bands their range (in the paper: one standard deviation). The descriptions of the paper's figures"
-        " are ours. [results.md](results.md#the-papers-claims) has the rule and the numbers of each claim."
+        " over seeds, and bands their range; in the paper, bands are one standard deviation. The descriptions of the"
+        " paper's figures are ours. [results.md](results.md#the-papers-claims) has the rule and the numbers of each"
+        " claim."
     )
     return "\n\n".join([intro, *(figure_section(figure, kept, verdicts) for figure in FIGURES)]) + "\n"
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from pcmlp.experiments.as_printed import ACROBOT, ANT_MAZE, CAR, HAND, WALKER
 from pcmlp.experiments.verdict import Kept
-from pcmlp.report.curves import plot_bonus, plot_curves
+from pcmlp.report.curves import plot_bonus, plot_curves, set_title
 from pcmlp.report.reading import Run
 from pcmlp.report.verdict import Verdict
 
@@ -132,7 +132,7 @@ def draw_figure(figure: PaperFigure, kept: Kept, folder: Path) -> Path | None:
     if not drawn:
         return None
     file = folder / f"figure-{figure.number}.png"
-    _stack(drawn).quantize(64).save(file, optimize=True)
+    _stack(drawn).save(file, optimize=True)
     return file
 
 
@@ -140,7 +140,14 @@ def _draw_panel(panel: Panel, kept: Kept) -> Figure | None:
     runs: dict[str, Run] = {label: kept.run(place) for label, place in panel.lines.items() if kept.has(place)}
     if not runs:
         return None
-    return plot_bonus(runs) if panel.columns == (BONUS,) else plot_curves(runs, panel.columns)
+    figure = plot_bonus(runs) if panel.columns == (BONUS,) else plot_curves(runs, panel.columns)
+    if figure is not None:
+        for text in figure.texts:
+            text.set_text("")
+        seeds = sorted({len(run.seeds) for run in runs.values()})
+        alone = f"{next(iter(runs))}: " if len(runs) == 1 else ""  # a single run has no name in the legend
+        set_title(figure, panel.title, f"{alone}mean and range of {' or '.join(map(str, seeds))} seeds")
+    return figure
 
 
 def _stack(figures: Sequence[Figure]) -> Image.Image:

@@ -27,19 +27,19 @@ POLYNOMIAL = 3.0  # largest slope of ln steps against ln horizon that counts as 
 
 
 def solves_early(kept: Kept, needs: Sequence[str]) -> Finding:
-    """Every seed of every run succeeds within the first iterations."""
+    """Test whether every seed of every run succeeds within the first iterations."""
     first, said = _first_successes(kept, needs)
     return Finding(bool((first <= FEW).all()), said)
 
 
 def solves(kept: Kept, needs: Sequence[str]) -> Finding:
-    """Every seed of every run succeeds in some iteration."""
+    """Test whether every seed of every run succeeds in some iteration."""
     first, said = _first_successes(kept, needs)
     return Finding(bool(np.isfinite(first).all()), said)
 
 
 def never_solves(kept: Kept, needs: Sequence[str]) -> Finding:
-    """No seed of any run ever succeeds."""
+    """Test that no seed of any run ever succeeds."""
     first, said = _first_successes(kept, needs)
     return Finding(not np.isfinite(first).any(), said)
 
@@ -70,7 +70,7 @@ def _solved(first: np.ndarray) -> str:
 
 
 def bonus_vanishes(kept: Kept, needs: Sequence[str]) -> Finding:
-    """The mean bonus of a step falls to a small share of its peak within the first iterations."""
+    """Test whether the mean bonus of a step falls to a small share of its peak within the first iterations."""
     (place,) = needs
     bonus = kept.run(place).curve("bonus_mean")
     low = bonus.mean < VANISHED * bonus.mean.max()
@@ -82,12 +82,12 @@ def bonus_vanishes(kept: Kept, needs: Sequence[str]) -> Finding:
 
 
 def succeeds_more(kept: Kept, needs: Sequence[str]) -> Finding:
-    """On every task, the first of two runs surely has more success at the end than the second."""
+    """Test whether on every task, the first of two runs surely has more success at the end than the second."""
     return _is_more(kept, needs, "eval_success")
 
 
 def returns_more(kept: Kept, needs: Sequence[str]) -> Finding:
-    """On every task, the first of two runs surely has a higher return at the end than the second."""
+    """Test whether on every task, the first of two runs surely has a higher return at the end than the second."""
     return _is_more(kept, needs, "eval_return_mean")
 
 
@@ -104,8 +104,8 @@ def _is_more(kept: Kept, needs: Sequence[str], column: str) -> Finding:
 
 
 def is_steadier(kept: Kept, needs: Sequence[str]) -> Finding:
-    """After a seed's first success, the first of two runs surely succeeds in more evaluations than the second, on
-    average over the tasks."""
+    """Test whether the first of two runs surely succeeds in more evaluations than the second, counted from each seed's
+    first success, on average over the tasks."""
     steady = [_share_after_success(kept.run(place)) for place in needs]
     difference = mean_difference(steady[::2], steady[1::2])
     said = say_each(needs, [f"{share.mean():.2f}" for share in steady])
@@ -130,7 +130,7 @@ def _show_interval(estimate: Estimate) -> str:
 
 
 def is_learned(kept: Kept, needs: Sequence[str]) -> Finding:
-    """The success at the end is surely above chance."""
+    """Test whether the success at the end is surely above chance."""
     (place,) = needs
     success = final(kept, place, "eval_success")
     low, high = (float(end[0]) for end in mean_interval(success[None]))
@@ -138,7 +138,7 @@ def is_learned(kept: Kept, needs: Sequence[str]) -> Finding:
 
 
 def reaches_published(kept: Kept, needs: Sequence[str]) -> Finding:
-    """Our mean ± standard deviation reaches up to the paper's, or lies above it."""
+    """Test whether our mean ± standard deviation reaches up to the paper's, or lies above it."""
     (place,) = needs
     returns, quoted = final(kept, place, "eval_return_mean"), dense_table()[kept.run(place).task][PAPER]
     ours, std = float(returns.mean()), deviation(returns)
@@ -147,7 +147,7 @@ def reaches_published(kept: Kept, needs: Sequence[str]) -> Finding:
 
 
 def ranks_first(kept: Kept, needs: Sequence[str]) -> Finding:
-    """Over all tasks, our mean rank and our median rank are better than every rank of the benchmark's."""
+    """Test whether over all tasks, our mean rank and our median rank are better than every rank of the benchmark's."""
     means = {}
     for place in needs:
         task = kept.run(place).task
@@ -161,7 +161,8 @@ def ranks_first(kept: Kept, needs: Sequence[str]) -> Finding:
 
 
 def is_best_in_half(kept: Kept, needs: Sequence[str]) -> Finding:
-    """On at least half of the tasks, our mean return is above those of the benchmark's model-based methods and TRPO."""
+    """Test whether on at least half of the tasks, our mean return is above those of TRPO and of the benchmark's
+    model-based methods."""
     best = []
     for place in needs:
         task = kept.run(place).task
@@ -173,7 +174,7 @@ def is_best_in_half(kept: Kept, needs: Sequence[str]) -> Finding:
 
 
 def covers_quickly(kept: Kept, needs: Sequence[str]) -> Finding:
-    """The policies have entered almost all free cells of the maze after half of the steps."""
+    """Test whether the policies have entered almost all free cells of the maze after half of the steps."""
     (place,) = needs
     curve = kept.run(place).curve("coverage")
     half = curve.mean[curve.env_steps <= curve.env_steps[-1] / 2][-1]
@@ -181,14 +182,14 @@ def covers_quickly(kept: Kept, needs: Sequence[str]) -> Finding:
 
 
 def stays_near_the_start(kept: Kept, needs: Sequence[str]) -> Finding:
-    """The policies have entered less than half of the free cells of the maze at the end."""
+    """Test whether the policies have entered less than half of the free cells of the maze at the end."""
     (place,) = needs
     coverage = final(kept, place, "coverage").mean()
     return Finding(bool(coverage < UNEXPLORED), f"coverage {coverage:.2f} at the end")
 
 
 def is_as_fast(kept: Kept, needs: Sequence[str]) -> Finding:
-    """The first run needs about as much time for an env step as each of the others, or less."""
+    """Test whether the first run needs about as much time for an env step as each of the others, or less."""
     seconds = {}
     for place in needs:
         run = kept.run(place)
@@ -200,8 +201,8 @@ def is_as_fast(kept: Kept, needs: Sequence[str]) -> Finding:
 
 
 def forgets_without_cover(kept: Kept, needs: Sequence[str]) -> Finding:
-    """On every task, a model that continues with the latest policy's rows alone is surely worse about earlier policies
-    than one that continues with the rows of the cover."""
+    """Test whether on every task, a model that continues with the latest policy's rows alone is surely worse about
+    earlier policies than one that continues with the rows of the cover."""
     said, surely = [], []
     for place in needs[::2]:
         rows = [row for row in kept.table(place) if row["begins"] == CONTINUED]
@@ -218,7 +219,7 @@ def forgets_without_cover(kept: Kept, needs: Sequence[str]) -> Finding:
 
 
 def grows_polynomially(kept: Kept, needs: Sequence[str]) -> Finding:
-    """Every seed opens the locks of all lengths, and ln steps against ln horizon has a small slope."""
+    """Test whether every seed opens the locks of all lengths, and ln steps against ln horizon has a small slope."""
     runs = [kept.run(place) for place in needs]
     steps = np.array([run.steps_to_success for run in runs])
     medians = [
@@ -232,7 +233,7 @@ def grows_polynomially(kept: Kept, needs: Sequence[str]) -> Finding:
 
 
 def is_near_optimal(kept: Kept, needs: Sequence[str]) -> Finding:
-    """In each pair of a table and a run, every seed of the run comes close to the optimum."""
+    """Test whether in each pair of a table and a run, every seed of the run comes close to the optimum."""
     said = []
     for table, run in zip(needs[::2], needs[1::2], strict=True):
         (row,) = [row for row in kept.table(table) if row["algorithm"] == run.split("/")[-1]]
@@ -242,7 +243,7 @@ def is_near_optimal(kept: Kept, needs: Sequence[str]) -> Finding:
 
 
 def stays_under_bound(kept: Kept, needs: Sequence[str]) -> Finding:
-    """In every row of the table, at least 90 % of the runs lie under the bound, which is for δ = 0.1."""
+    """Test whether in every row of the table, at least 90 % of the runs lie under the bound, which is for δ = 0.1."""
     (place,) = needs
     shares = [float(row["share_under_bound"]) for row in kept.table(place)]
     return Finding(
