@@ -1,7 +1,8 @@
 """`python -m pcmlp.experiments.pages`: what is written from kept results; it runs nothing.
 
     results/verdict.csv            the verdict on each of the paper's claims
-    docs/results.md, README.md     the same as a table, and as a sentence, each between two comments
+    docs/results.md                the same, between two comments
+    README.md                      how many claims have each verdict, and the runs where only a goal pays; likewise
     docs/figures.md                the paper's figures beside ours
     docs/pictures/figure-N.png     ours
 
@@ -12,7 +13,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from pcmlp.errors import ConfigError
+from pcmlp.experiments.catalogue import ACROBOT, CAR, MAZE
 from pcmlp.experiments.claims import CLAIMS
 from pcmlp.experiments.paper import EXPERIMENTS
 from pcmlp.experiments.paper_figures import FIGURES, PaperFigure, about_figure, draw_figure
@@ -22,6 +26,7 @@ from pcmlp.report.words import count_of
 from pcmlp.runs.durable import write_text
 
 COMMAND = "python -m pcmlp.experiments.pages"
+_GOALS = {CAR: CAR, ACROBOT: ACROBOT, MAZE: f"the maze `{MAZE}`"}
 _BEGIN, _END = "<!-- from results: {} -->", "<!-- end -->"
 
 
@@ -42,6 +47,42 @@ def verdict_sentence(verdicts: Sequence[Verdict]) -> str:
     found = count_verdicts(verdicts)
     counts = ", ".join(f"{found[verdict]} “{verdict}”" for verdict in VERDICTS)
     return f"Of {len(verdicts)} claims of the paper: {counts}."
+
+
+def goals_table(kept: Kept) -> str:
+    """Return the table of README.md: the method and both controls where only a goal pays."""
+    lines = [
+        "| | Deep PC-MLP | env steps to success, median / most | no bonus | a bonus that ignores the policy cover |",
+        "|---|---|---|---|---|",
+    ]
+    for task, name in _GOALS.items():
+        ours, *controls = (f"controls/{task}/{label}" for label in ("pcmlp", "no-bonus", "covariance-off"))
+        cells = [
+            f"**{solved_cell(kept, ours)}**",
+            steps_cell(kept, ours),
+            *(solved_cell(kept, run) for run in controls),
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def solved_cell(kept: Kept, place: str) -> str:
+    """Return how many seeds of a run were solved within its steps, and how many of them kept it up to the end."""
+    if not kept.has(place):
+        return "not run yet"
+    run = kept.run(place)
+    stayed = int(np.isfinite(run.steps_to_sustained_success).sum())
+    lost = f", {stayed} at the end" if stayed < run.num_solved else ""
+    return f"{run.num_solved} of {len(run.seeds)} in {run.env_steps:,.0f}{lost}"
+
+
+def steps_cell(kept: Kept, place: str) -> str:
+    """Return the median and the most env steps to success."""
+    if not kept.has(place):
+        return "not run yet"
+    steps = kept.run(place).steps_to_success
+    most = f"{steps.max():,.0f}" if np.isfinite(steps).all() else "never"
+    return f"{np.median(steps):,.0f} / {most}" if np.isfinite(np.median(steps)) else "never"
 
 
 def figure_section(figure: PaperFigure, kept: Kept, verdicts: Sequence[Verdict]) -> str:
@@ -95,16 +136,25 @@ def fill(page: str, name: str, text: str) -> str:
     )
 
 
+def make_pages(root: Path, kept: Kept, verdicts: Sequence[Verdict]) -> dict[Path, str]:
+    """Return the text of each page that has something from results."""
+    results, readme = root / "docs/results.md", root / "README.md"
+    start = fill(readme.read_text(), "verdict", verdict_sentence(verdicts))
+    return {
+        results: fill(results.read_text(), "verdict", verdict_table(verdicts)),
+        readme: fill(start, "goals", goals_table(kept)),
+        root / "docs/figures.md": figures_page(kept, verdicts),
+    }
+
+
 def write_pages(root: Path) -> list[Path]:
-    """Write everything into a checkout, and return the files of docs."""
+    """Write everything into a checkout, and return the pages."""
     docs = root / "docs"
     if not (docs / "results.md").exists():
         raise ConfigError(f"{root}: is no checkout of pcmlp (no docs/results.md); run {COMMAND} in one")
     kept = Kept.of(root / "results", EXPERIMENTS.values())
     verdicts = write_verdicts(CLAIMS, kept)
-    filled = {docs / "results.md": verdict_table(verdicts), root / "README.md": verdict_sentence(verdicts)}
-    pages = {file: fill(file.read_text(), "verdict", text) for file, text in filled.items()}
-    pages[docs / "figures.md"] = figures_page(kept, verdicts)
+    pages = make_pages(root, kept, verdicts)
     for file, text in pages.items():
         write_text(file, text)
     for figure in FIGURES:
