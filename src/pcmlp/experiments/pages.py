@@ -20,8 +20,8 @@ from pcmlp.experiments.catalogue import ACROBOT, CAR, MAZE
 from pcmlp.experiments.claims import CLAIMS
 from pcmlp.experiments.paper import EXPERIMENTS
 from pcmlp.experiments.paper_figures import FIGURES, PaperFigure, about_figure, draw_figure
-from pcmlp.experiments.verdict import VERDICTS, Kept, count_verdicts, write_verdicts
-from pcmlp.report.verdict import Verdict
+from pcmlp.experiments.verdict import Kept, write_verdicts
+from pcmlp.report.verdict import Verdict, count_verdicts
 from pcmlp.report.words import count_of
 from pcmlp.runs.durable import write_text
 
@@ -44,9 +44,7 @@ def verdict_table(verdicts: Sequence[Verdict]) -> str:
 
 def verdict_sentence(verdicts: Sequence[Verdict]) -> str:
     """Return how many claims have each verdict."""
-    found = count_verdicts(verdicts)
-    counts = ", ".join(f"{found[verdict]} “{verdict}”" for verdict in VERDICTS)
-    return f"Of {len(verdicts)} claims of the paper: {counts}."
+    return f"Of {len(verdicts)} claims of the paper: {count_verdicts(verdicts)}."
 
 
 def goals_table(kept: Kept) -> str:
@@ -67,12 +65,12 @@ def goals_table(kept: Kept) -> str:
 
 
 def solved_cell(kept: Kept, place: str) -> str:
-    """Return how many seeds of a run were solved within its steps, and how many of them kept it up to the end."""
+    """Return how many seeds of a run were solved within its steps, and how many of them stayed solved."""
     if not kept.has(place):
         return "not run yet"
     run = kept.run(place)
     stayed = int(np.isfinite(run.steps_to_sustained_success).sum())
-    lost = f", {stayed} at the end" if stayed < run.num_solved else ""
+    lost = f", {stayed} stay so" if stayed < run.num_solved else ""
     return f"{run.num_solved} of {len(run.seeds)} in {run.env_steps:,.0f}{lost}"
 
 
@@ -105,14 +103,8 @@ def figure_section(figure: PaperFigure, kept: Kept, verdicts: Sequence[Verdict])
         parts.append(f"Not drawn: {figure.not_drawn}")
     about = about_figure(verdicts, figure.number)
     agree = [f"- {verdict.claim}: **{verdict.verdict}**" for verdict in about]
-    return "\n\n".join([*parts, f"**Do they agree?** {_agreement(about)}", "\n".join(agree)])
-
-
-def _agreement(about: Sequence[Verdict]) -> str:
-    """Return a sentence about the verdicts on the claims of a figure."""
-    found = count_verdicts(about)
-    counts = ", ".join(f"{found[verdict]} “{verdict}”" for verdict in VERDICTS if found[verdict])
-    return f"Of {count_of(len(about), 'claim')} that it is to show: {counts}."
+    counts = f"Of {count_of(len(about), 'claim')} that it is to show: {count_verdicts(about)}."
+    return "\n\n".join([*parts, f"**Do they agree?** {counts}", "\n".join(agree)])
 
 
 def figures_page(kept: Kept, verdicts: Sequence[Verdict]) -> str:

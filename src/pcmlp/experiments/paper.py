@@ -15,12 +15,12 @@ from pcmlp.experiments.claims import CLAIMS
 from pcmlp.experiments.experiment import Done, Experiment, write_table
 from pcmlp.experiments.job import FULL, SCALES, Engine, Job, Scale, check_result, check_run, is_finished, run_local
 from pcmlp.experiments.protocol import check_reported, write_protocol
-from pcmlp.experiments.verdict import Kept, count_verdicts, write_verdicts
+from pcmlp.experiments.verdict import Kept, write_verdicts
 from pcmlp.parts import find_known
 from pcmlp.report.experiment import check_tables, hash_tables
 from pcmlp.report.page import report
 from pcmlp.report.reading import read_runs
-from pcmlp.report.verdict import FILE as VERDICTS
+from pcmlp.report.verdict import FILE, count_verdicts
 from pcmlp.runs.cache import check_device, compiling_anew
 from pcmlp.runs.durable import write_sealed
 from pcmlp.runs.metrics import read_table
@@ -90,8 +90,7 @@ def paper(
 def print_verdicts(results: Path) -> None:
     """Judge the paper's claims by all results that are kept, and print how many have each verdict."""
     verdicts = write_verdicts(CLAIMS, Kept.of(results, EXPERIMENTS.values()))
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in count_verdicts(verdicts).items())
-    print(f"\n{results / VERDICTS}: {counts}", flush=True)
+    print(f"\n{results / FILE}: {count_verdicts(verdicts)}", flush=True)
 
 
 def choose(names: Sequence[str], scale: str) -> tuple[Scale, list[Experiment]]:

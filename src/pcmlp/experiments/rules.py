@@ -142,8 +142,8 @@ def reaches_published(kept: Kept, needs: Sequence[str]) -> Finding:
     (place,) = needs
     returns, quoted = final(kept, place, "eval_return_mean"), dense_table()[kept.run(place).task][PAPER]
     ours, std = float(returns.mean()), deviation(returns)
-    said = f"{format_number(ours)} ± {format_number(std)}, the paper's {format_number(quoted.mean)} ± {quoted.std:g}"
-    return Finding(ours + std >= quoted.mean - quoted.std, said)
+    said, theirs = (f"{format_number(mean)} ± {format_number(spread)}" for mean, spread in ((ours, std), quoted[:2]))
+    return Finding(ours + std >= quoted.mean - quoted.std, f"{said}, the paper's {theirs}")
 
 
 def ranks_first(kept: Kept, needs: Sequence[str]) -> Finding:

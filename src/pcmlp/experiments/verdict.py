@@ -8,7 +8,6 @@
 A claim has readings: a setting, the results that it needs, and the rule. The first one is the paper's.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +17,8 @@ from pcmlp.experiments.experiment import Experiment, write_csv
 from pcmlp.experiments.job import Job, is_finished
 from pcmlp.report.experiment import check_tables
 from pcmlp.report.reading import Run, load
-from pcmlp.report.verdict import Verdict, seal_verdicts
+from pcmlp.report.verdict import ELSEWHERE, FAILS, FILE, HOLDS, UNTESTED, Verdict, seal_verdicts
 from pcmlp.runs.metrics import read_table
-
-HOLDS, ELSEWHERE, FAILS, UNTESTED = "holds", "holds with another setting", "does not hold", "not tested"
-VERDICTS = (HOLDS, ELSEWHERE, FAILS, UNTESTED)
 
 Table = list[dict[str, str]]
 
@@ -133,14 +129,9 @@ def _decide(claim: Claim, found: Sequence[Finding | None]) -> str:
     return f"{ELSEWHERE}: {', '.join(named)}" if named else FAILS
 
 
-def count_verdicts(verdicts: Sequence[Verdict]) -> Counter[str]:
-    """Return how many claims have each verdict."""
-    return Counter(verdict.verdict.partition(":")[0] for verdict in verdicts)
-
-
 def write_verdicts(claims: Sequence[Claim], kept: Kept) -> list[Verdict]:
     """Judge all claims, and write `verdict.csv` into the results, with its hash beside it."""
     verdicts = [judge(claim, kept) for claim in claims]
-    write_csv(kept.results / "verdict.csv", [verdict._asdict() for verdict in verdicts])
+    write_csv(kept.results / FILE, [verdict._asdict() for verdict in verdicts])
     seal_verdicts(kept.results)
     return verdicts

@@ -14,10 +14,11 @@ from pcmlp.report import sections, statistics, words
 from pcmlp.report.reading import Run
 from pcmlp.report.sections import Group, Section, scores_of
 from pcmlp.report.statistics import Estimate, Rank
-from pcmlp.report.verdict import Verdict
+from pcmlp.report.verdict import HOLDS, UNTESTED, Verdict, count_verdicts
 
 _EMPTY = ("–", "no goal", "no reward")  # a column with nothing else is left out
 _LONG = 12  # tables with more rows are folded
+_LOOKS = {HOLDS: "best", UNTESTED: "quiet"}  # of a verdict
 _QUOTED = ("PETS-CEM", "SLBO", "TRPO")  # the columns of the paper's table
 _PAPER = "PC-MLP, the paper's"
 
@@ -101,13 +102,13 @@ def verdict_table(verdicts: Sequence[Verdict]) -> Table:
         {
             "claim": Cell(verdict.claim, "prose", f"holds if: {verdict.rule}"),
             "in the paper": Cell(verdict.place, "prose"),
-            "verdict": Cell(verdict.verdict, "prose quiet" if verdict.verdict == "not tested" else "prose"),
+            "verdict": Cell(verdict.verdict, f"prose {_LOOKS.get(verdict.verdict, '')}".strip()),
             "what was found": Cell(verdict.figures, "prose", verdict.command),
             "file": Cell(verdict.file.split("/")[-1] or "–", link=verdict.file),
         }
         for verdict in verdicts
     ]
-    return Table("The paper's claims, each judged by a rule from the results below", rows)
+    return Table(f"Of {len(rows)} claims of the paper: {count_verdicts(verdicts)}", rows)
 
 
 def written_table(name: str, rows: Sequence[dict[str, str]]) -> Table:

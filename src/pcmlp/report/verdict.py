@@ -1,6 +1,7 @@
 """`verdict.csv` of a folder of results: what became of each of the paper's claims. The report only reads it."""
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,16 +15,25 @@ from pcmlp.runs.metrics import read_table
 FILE, SEAL = "verdict.csv", "verdict.json"
 
 
+HOLDS, ELSEWHERE, FAILS, UNTESTED = "holds", "holds with another setting", "does not hold", "not tested"
+
+
 class Verdict(NamedTuple):
     """A row of the table."""
 
     claim: str
     place: str  # its place in the paper
     rule: str  # when it holds
-    verdict: str
+    verdict: str  # one of the four; the second is followed by ": SETTING"
     figures: str
     command: str  # makes the results that decide it
     file: str  # one of them, by its place in the results; empty if there is none
+
+
+def count_verdicts(verdicts: Sequence[Verdict]) -> str:
+    """Return how many claims have each of the four verdicts, as "3 “holds”, 1 “not tested”"."""
+    found = Counter(verdict.verdict.partition(":")[0] for verdict in verdicts)
+    return ", ".join(f"{found[of]} “{of}”" for of in (HOLDS, ELSEWHERE, FAILS, UNTESTED) if found[of])
 
 
 def link_verdicts(verdicts: Sequence[Verdict], results: Path, page: Path) -> list[Verdict]:
