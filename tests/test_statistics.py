@@ -6,7 +6,16 @@ from scipy.stats import trim_mean
 
 from pcmlp.experiments.catalogue import DENSE_TASKS
 from pcmlp.published import MODEL_BASED, PAPER, dense_table
-from pcmlp.report.statistics import Rank, deviation, interquartile_mean, mean_interval, normalise, profile, ranks
+from pcmlp.report.statistics import (
+    Rank,
+    deviation,
+    interquartile_mean,
+    mean_difference,
+    mean_interval,
+    normalise,
+    profile,
+    ranks,
+)
 
 
 def test_the_deviation_is_that_of_a_sample():
@@ -81,3 +90,17 @@ def test_what_was_published_is_complete_and_ranks_nearly_as_printed():
     for name, (mean, median) in printed.items():
         assert abs(found[name].mean - mean) <= 0.3, name
         assert abs(found[name].median - median) <= 1.0, name
+
+
+def test_a_difference_has_an_interval_that_resamples_both():
+    rng = np.random.default_rng(0)
+    inside = 0
+    for _ in range(200):
+        found = mean_difference(
+            [rng.normal(2, 1, 20), rng.normal(5, 1, 20)], [rng.normal(1, 2, 20), rng.normal(4, 2, 20)]
+        )
+        inside += found.low < 1 < found.high
+    assert 0.88 < inside / 200 < 0.99
+    sure = mean_difference([np.array([3.0, 3.0])], [np.array([1.0, 1.0])])
+    assert sure == (2, 2, 2)
+    assert np.isnan(mean_difference([np.array([3.0])], [np.array([1.0, 1.0])]).low)

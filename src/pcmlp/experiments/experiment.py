@@ -214,12 +214,11 @@ def timed_tables(done: Done) -> Tables:
         raise ConfigError(f"{folder}: timed on several machines ({', '.join(machines)}); remove it to time all on one")
     rows = []
     for job, summary in summaries.items():
-        metrics, before = read_metrics(done.result(job)), -1 - len(job.seeds)  # a row for each seed
-        steps, wall = (metrics[name][-1] - metrics[name][before] for name in ("env_steps", "wall_s"))
+        seconds, steps = last_iteration(done.result(job), len(job.seeds))
         rows.append(
             {
                 "algorithm": job.label,
-                "s_per_1000_steps": round(1_000 * wall / steps, 2),
+                "s_per_1000_steps": round(1_000 * seconds / steps, 2),
                 "steps_timed": int(steps),
                 "compile_s": round(summary["compile_s"], 1),
                 "paper_min_of_a_whole_run": PAPER_MINUTES.get(job.algo, ""),
@@ -230,6 +229,13 @@ def timed_tables(done: Done) -> Tables:
     yield "wall_clock", sorted(rows, key=lambda row: row["s_per_1000_steps"])
 
 
+def last_iteration(result: Path, seeds: int) -> tuple[float, float]:
+    """Return the seconds of a run's last iteration, and the env steps of one seed in it."""
+    metrics, before = read_metrics(result), -1 - seeds  # a row for each seed
+    seconds, steps = (metrics[name][-1] - metrics[name][before] for name in ("wall_s", "env_steps"))
+    return seconds, steps
+
+
 def slope(rows: Sequence[Row], x: str, y: str) -> float | str:
     """Return the slope of ln y against ln x over the rows; empty for fewer than two rows or numbers that are not
     finite."""
@@ -238,8 +244,8 @@ def slope(rows: Sequence[Row], x: str, y: str) -> float | str:
     return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0]) if len(rows) > 1 and np.isfinite(logs).all() else ""
 
 
-def write_table(path: Path, rows: Rows) -> None:
-    """Write a table as CSV and print it."""
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a table as CSV."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -247,6 +253,11 @@ def write_table(path: Path, rows: Rows) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with room_for(path.name, path.parent, len(text.getvalue())):
         write_text(path, text.getvalue())
+
+
+def write_table(path: Path, rows: Rows) -> None:
+    """Write a table as CSV and print it."""
+    write_csv(path, rows)
     print(f"\n{path}")
     for row in rows:
         print("  " + "  ".join(f"{key} {value}" for key, value in row.items()), flush=True)

@@ -11,13 +11,16 @@ from pathlib import Path
 
 from pcmlp.errors import ConfigError
 from pcmlp.experiments import as_printed, budget, catalogue, forgetting, held_out, lemmas, pool, theorems
+from pcmlp.experiments.claims import CLAIMS
 from pcmlp.experiments.experiment import Done, Experiment, write_table
 from pcmlp.experiments.job import FULL, SCALES, Engine, Job, Scale, check_result, check_run, is_finished, run_local
 from pcmlp.experiments.protocol import check_reported, write_protocol
+from pcmlp.experiments.verdict import Kept, write_verdicts
 from pcmlp.parts import find_known
 from pcmlp.report.experiment import check_tables, hash_tables
 from pcmlp.report.page import report
 from pcmlp.report.reading import read_runs
+from pcmlp.report.verdict import FILE, count_verdicts
 from pcmlp.runs.cache import check_device, compiling_anew
 from pcmlp.runs.durable import write_sealed
 from pcmlp.runs.metrics import read_table
@@ -79,7 +82,15 @@ def paper(
         if asked[experiment.name] or not only:
             order = list(EXPERIMENTS).index(experiment.name)
             conduct(experiment, asked[experiment.name], size, runs, results, order=order, whole=not only)
+    if size is FULL:
+        print_verdicts(results)
     return report([results], results)
+
+
+def print_verdicts(results: Path) -> None:
+    """Judge the paper's claims by all results that are kept, and print how many have each verdict."""
+    verdicts = write_verdicts(CLAIMS, Kept.of(results, EXPERIMENTS.values()))
+    print(f"\n{results / FILE}: {count_verdicts(verdicts)}", flush=True)
 
 
 def choose(names: Sequence[str], scale: str) -> tuple[Scale, list[Experiment]]:

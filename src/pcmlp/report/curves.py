@@ -30,12 +30,13 @@ _PANELS = {
 }
 
 
-def plot_curves(runs: dict[str, Run]) -> Figure:
-    """Draw runs of one task, by label: return, success, and coverage or, without a map, information gain.
+def plot_curves(runs: dict[str, Run], columns: Sequence[str] = tuple(_PANELS)) -> Figure:
+    """Draw runs of one task, by label: return, success, and coverage or, without a map, information gain; or only some
+    of these `columns`.
 
     A single run is drawn with each seed, and with its exploring policy if that is not the deployed one.
     """
-    shown = [name for name in _PANELS if any(run.shows(name) for run in runs.values())] or ["eval_return_mean"]
+    shown = [name for name in columns if any(run.shows(name) for run in runs.values())] or ["eval_return_mean"]
     shown = [name for name in shown if not (name == "info_gain" and "coverage" in shown)]
     figure, panels = _add_panels(len(shown))
     for axes, name in zip(panels, shown, strict=True):

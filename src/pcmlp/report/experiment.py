@@ -52,7 +52,7 @@ def check_tables(folder: Path) -> None:
         return  # its description is made again
     for name, known in tables.items():
         try:
-            edited = _hash(folder / name) != known
+            edited = hash_file(folder / name) != known
         except FileNotFoundError:
             continue
         except (OSError, Damaged):
@@ -69,10 +69,11 @@ def _changed(folder: Path, tables: Mapping[str, str]) -> list[str]:
 def hash_tables(folder: Path) -> dict[str, str]:
     """Return the hash of each table of an experiment and of its runs, by its place in the folder."""
     files = sorted(file for file in folder.rglob("*.csv") if file.name != FILE)
-    return {file.relative_to(folder).as_posix(): _hash(file) for file in files}
+    return {file.relative_to(folder).as_posix(): hash_file(file) for file in files}
 
 
-def _hash(file: Path) -> str:
+def hash_file(file: Path) -> str:
+    """Return the SHA-256 of a file."""
     return hashlib.sha256(read_bytes(file)).hexdigest()
 
 

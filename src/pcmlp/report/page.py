@@ -30,6 +30,7 @@ from pcmlp.report.maps import map_data
 from pcmlp.report.reading import Curve, Run, read_readable_runs
 from pcmlp.report.sections import Group, Scores, Section, arrange, scores_of
 from pcmlp.report.statistics import mean_interval, profile
+from pcmlp.report.verdict import Verdict, link_verdicts, read_verdicts
 from pcmlp.report.visits import spread
 from pcmlp.report.words import count_of, headline
 from pcmlp.runs.durable import write_text
@@ -77,11 +78,18 @@ def report(paths: Sequence[Path], out: Path | None = None, say: Callable[[str], 
     left_out = [*found.empty, *found.left_out]
     if not found.runs:
         raise ConfigError(left_out[0])
-    page = compose(found.runs, notes=[*(f"Left out: {line}" for line in left_out), *found.damaged])
-    for line in (*(f"left out: {line}" for line in left_out), *found.damaged):
-        say(line)
     place = Path(os.path.commonpath([path.resolve() for path in paths])) if out is None else out
     file = place if place.suffix == ".html" else place / "report.html"
+    verdicts: list[Verdict] = []
+    for path in paths:
+        try:
+            verdicts += link_verdicts(read_verdicts(path), path, file.parent)
+        except ConfigError as error:
+            left_out.append(str(error))
+    notes = [*(f"Left out: {line}" for line in left_out), *found.damaged]
+    page = compose(found.runs, notes=notes, verdicts=verdicts)
+    for line in (*(f"left out: {line}" for line in left_out), *found.damaged):
+        say(line)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_text(file, page)
@@ -90,8 +98,16 @@ def report(paths: Sequence[Path], out: Path | None = None, say: Callable[[str], 
     return file
 
 
-def compose(runs: Sequence[Run], *, static: bool = True, version: str | None = None, notes: Sequence[str] = ()) -> str:
-    """Return the page; `static` adds pictures for readers without scripts.
+def compose(
+    runs: Sequence[Run],
+    *,
+    static: bool = True,
+    version: str | None = None,
+    notes: Sequence[str] = (),
+    verdicts: Sequence[Verdict] = (),
+) -> str:
+    """Return the page; `static` adds pictures for readers without scripts. It begins with the `verdicts`, if there are
+    any.
 
     With a `version`, which `pcmlp watch` gives, the page asks its server for newer versions.
     """
@@ -103,6 +119,7 @@ def compose(runs: Sequence[Run], *, static: bool = True, version: str | None = N
             title=_title(runs),
             version=version,
             notes=notes,
+            verdicts=verdicts,
             sections=sections,
             policy=content_policy(watched=watched),
             inline=read_inline(watched=watched),

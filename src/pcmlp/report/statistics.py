@@ -3,6 +3,7 @@
     deviation = the standard deviation, with n - 1: seeds are a sample
     IQM       = the mean of the middle half of all scores (Agarwal et al. 2021)
     interval  = its 95 % percentile interval over bootstrap samples that resample seeds within each task
+    difference of two runs = of their means; its interval resamples the seeds of both, each on its own
     profile   = the share of seeds with a score above tau, for every tau
 
 paper: mean and standard deviation over four seeds, and ranks by the mean.
@@ -63,6 +64,22 @@ def mean_interval(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     weights = (drawn[:, :, None] == np.arange(seeds)).mean(axis=1)  # [resamples, seeds]
     low, high = np.percentile(values @ weights.T, _INTERVAL, axis=1)
     return low, high
+
+
+def mean_difference(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> Estimate:
+    """Return the mean over tasks of how much larger the mean of `first` is than that of `second`; both have the scores
+    of each task, [seeds]. It has no interval if a task has a single seed."""
+    value = float(np.mean([a.mean() - b.mean() for a, b in zip(first, second, strict=True)]))
+    if min(len(seeds) for seeds in (*first, *second)) < 2:
+        return Estimate(value, np.nan, np.nan)
+    rng = np.random.default_rng(0)
+
+    def resample(scores: Sequence[np.ndarray]) -> np.ndarray:
+        means = [seeds[rng.integers(len(seeds), size=(_RESAMPLES, len(seeds)))].mean(axis=1) for seeds in scores]
+        return np.mean(means, axis=0)
+
+    low, high = np.percentile(resample(first) - resample(second), _INTERVAL)
+    return Estimate(value, float(low), float(high))
 
 
 def profile(scores: Sequence[np.ndarray], thresholds: np.ndarray) -> np.ndarray:

@@ -14,9 +14,11 @@ from pcmlp.report import sections, statistics, words
 from pcmlp.report.reading import Run
 from pcmlp.report.sections import Group, Section, scores_of
 from pcmlp.report.statistics import Estimate, Rank
+from pcmlp.report.verdict import HOLDS, UNTESTED, Verdict, count_verdicts
 
 _EMPTY = ("–", "no goal", "no reward")  # a column with nothing else is left out
 _LONG = 12  # tables with more rows are folded
+_LOOKS = {HOLDS: "best", UNTESTED: "quiet"}  # of a verdict
 _QUOTED = ("PETS-CEM", "SLBO", "TRPO")  # the columns of the paper's table
 _PAPER = "PC-MLP, the paper's"
 
@@ -28,6 +30,7 @@ class Cell(NamedTuple):
     look: str = ""  # classes of the style sheet: best, quoted, quiet
     below: str = ""  # small text under the main text
     interval: tuple[float, float, float] | None = None  # low, value and high between 0 and 1, drawn after the text
+    link: str = ""  # the address of a file
 
 
 Row = dict[str, Cell]  # by column; the first one names the row
@@ -91,6 +94,21 @@ def _mean_percent(shares: np.ndarray | float | None) -> str:
 def _certificate(run: Run) -> str:
     gap = run.curve("certificate")
     return f"{words.format_number(gap.mean[-1])}, {words.certificate_kind(run)}" if gap else "–"
+
+
+def verdict_table(verdicts: Sequence[Verdict]) -> Table:
+    """Return a row for each claim of the paper."""
+    rows = [
+        {
+            "claim": Cell(verdict.claim, "prose", f"holds if: {verdict.rule}"),
+            "in the paper": Cell(verdict.place, "prose"),
+            "verdict": Cell(verdict.verdict, f"prose {_LOOKS.get(verdict.verdict, '')}".strip()),
+            "what was found": Cell(verdict.figures, "prose", verdict.command),
+            "file": Cell(verdict.file.split("/")[-1] or "–", link=verdict.file),
+        }
+        for verdict in verdicts
+    ]
+    return Table(f"Of {len(rows)} claims of the paper: {count_verdicts(verdicts)}", rows)
 
 
 def written_table(name: str, rows: Sequence[dict[str, str]]) -> Table:
