@@ -152,9 +152,9 @@ def test_parts_that_are_not_complete_are_refused_before_a_folder_is_made(folder,
 
 def test_a_stopped_run_says_how_it_goes_on(folder, monkeypatch, capsys):
     """The command that is printed is accepted: it trusts the code that the run names."""
-    from pcmlp.runs import run
+    from pcmlp.runs import train
 
-    monkeypatch.setattr(run.Run, "loop", lambda self, log, asked: "stopped")
+    monkeypatch.setattr(train, "iterate_runs", lambda runs, asked: None)
     words = [*TRAIN, *CHOICES, *SETTINGS, "--steps", "40"]
     words[words.index("run")] = "stopped"
     assert main(words) == 75

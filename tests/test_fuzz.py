@@ -54,12 +54,12 @@ def hangs(*_):
 @pytest.mark.parametrize(("patched", "verdict"), [
     (raises, "traceback"),
     (hangs, "hang"),
-    (lambda saved, episodes, seed: {}, "other"),
+    (lambda saved, episodes, seed: ([], {"success": None}), "other"),
 ])  # fmt: skip
 def test_the_judge_sees_what_is_bad(judge, monkeypatch, patched, verdict):
     monkeypatch.setattr("judging.LIMIT", 0.3)
     scene = next(scene for scene in judge.scenes if scene.name == "eval")
     expected = judge.expect(scene)
     judge.set_up(scene)
-    monkeypatch.setattr("pcmlp.runs.evaluate.measure", patched)
+    monkeypatch.setattr("pcmlp.runs.evaluate._measure", patched)
     assert judge.compare(scene, "", expected)[0] == verdict

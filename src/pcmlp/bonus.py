@@ -79,10 +79,10 @@ class Covariance(eqx.Module):
 def choose_covariance(
     knows_cover: Bool[Array, ""] | bool, covariance: Float[Array, "d d"], features: Features, data: Transitions
 ) -> Float[Array, "d d"]:
-    """Return the covariance that the bonus uses: Sigma_n or, as a control that does not know the cover, mu I.
+    """Return the covariance that the bonus uses: Sigma_n or, for the control that does not know the cover, mu I.
 
-    mu is chosen such that the mean of sqrt(phi^T Sigma^-1 phi) over the samples is the same for both. So the control
-    pays as much as the method, and only where it pays differs.
+    mu is chosen such that the mean over the samples of sqrt(phi^T Sigma^-1 phi) is the same for Sigma = Sigma_n and for
+    Sigma = mu I. So the control pays as much as the method, but in other places.
     """
 
     def blind() -> Float[Array, "d d"]:

@@ -1,6 +1,6 @@
-"""The share of episodes that succeed, how certain it is, and in which groups of episodes.
+"""The share of episodes that succeed, with its 95 % interval, over all episodes and in groups of them.
 
-The 95 % interval of a share p of n episodes is Wilson's (1927), which is right for few successes and for none:
+The interval of a share p of n episodes is Wilson's (1927), which is also right for few successes and for none:
 
     (p + z^2/2n ± z sqrt(p (1 - p)/n + z^2/4n^2)) / (1 + z^2/n),    z = 1.96
 """
@@ -20,11 +20,11 @@ class Groups(eqx.Module):
 
     names: tuple[str, ...] = eqx.field(static=True)
     number: Callable  # the first state -> the number of its group's name
-    episodes: int = eqx.field(static=True)  # that show each group's success
+    episodes: int = eqx.field(static=True)  # how many an evaluation needs to show the success in each group
 
 
 def summarise(succeeded: np.ndarray | None) -> dict[str, Any]:
-    """Return the share of episodes that succeeded and its interval; None if there is no success, or no episode."""
+    """Return the share of episodes that succeeded and its interval; both None if there is no success, or no episode."""
     if succeeded is None or not succeeded.size:
         return {"success": None, "success_interval": None}
     low, high = interval(int(succeeded.sum()), succeeded.size)
@@ -32,7 +32,7 @@ def summarise(succeeded: np.ndarray | None) -> dict[str, Any]:
 
 
 def summarise_groups(succeeded: np.ndarray | None, names: tuple[str, ...], numbers: np.ndarray) -> list[dict[str, Any]]:
-    """Return the same for each group; `numbers` are those of the episodes' groups."""
+    """Return the share and its interval for each group; `numbers` has the number of each episode's group."""
     return [
         {"name": name, "episodes": int(mine.sum()), **summarise(None if succeeded is None else succeeded[mine])}
         for name, mine in ((name, numbers == i) for i, name in enumerate(names))

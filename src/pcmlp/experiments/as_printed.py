@@ -1,14 +1,15 @@
 """The paper as printed: `preset=paper` on every task of the paper, with its budgets and its four seeds.
 
-What the paper does not give is filled in from the authors' release (docs/tuning.md). The scale of phi, which neither
-gives a meaning, is one number for all tasks. `--only` names a run as TASK/LABEL.
+What the paper does not give is filled in from the authors' release. Neither of them gives a usable scale of phi, so one
+number was chosen for all tasks (docs/tuning.md). `--only` names a run as TASK/LABEL, and the labels are:
 
     pcmlp              the method
     no-bonus           c = 0
     covariance-off     a bonus of the same size that does not know the cover
     c-VALUE            another weight of the bonus (section 7.4)
     pcmlp-mppi         MPPI with random Fourier features (appendix C.1)
-    KEY-VALUE          another value that the paper's tables of hyperparameters considered; mppi-KEY-VALUE for MPPI
+    KEY-VALUE          another value that the paper's tables of hyperparameters list as considered
+    mppi-KEY-VALUE     the same for MPPI
 """
 
 from dataclasses import replace
@@ -67,8 +68,7 @@ def printed(task: str, label: str = "pcmlp", *settings: str, algo: str = "pcmlp"
 
 
 def weighed(task: str) -> list[Job]:
-    """Return the runs with each weight of the bonus in section 7.4: none, the others, the task's own; and the
-    control."""
+    """Return the control, and the runs with each weight of the bonus in section 7.4: 0, the others, the task's own."""
     others = [printed(task, f"c-{weight}", f"bonus_scale={weight}") for weight in WEIGHTS.get(task, ())]
     return [printed(task, "no-bonus", NO_BONUS), *others, printed(task), printed(task, "covariance-off", NO_COVER)]
 

@@ -1,16 +1,18 @@
-"""Does the data of the whole cover keep the model from forgetting?
+"""Forgetting: how much worse a model is about earlier policies if it is fitted to the latest policy's data alone.
 
 paper: sections 1 and 4 state that fitting the model to samples of the policy cover avoids catastrophic forgetting /
-here: it is measured. After each iteration n of a run, models are fitted to the rows of all policies 1 ... n (the cover)
-and to those of policy n alone (the latest), with the same networks, initial weights and number of SGD steps. Each fit
-is made twice: from the initial weights, and continued from the fit of the last iteration, which is how a model forgets.
-The units of inputs and outputs are always those of the cover. In units of the latest rows alone, earlier states would
-be far out, and the errors there would be those of the units.
+here: it is measured. After each iteration n of a run, one model is fitted to the rows of all policies 1 ... n (the
+cover), and another one to those of policy n alone (the latest). Both have the same network, initial weights and number
+of SGD steps. Each fit is made twice: once from the initial weights, and once continued from the fit of the iteration
+before, which is how a model forgets. The units of inputs and outputs are always computed from the rows of the cover. In
+units of the latest rows alone, earlier states could be very large numbers, and the errors there would be due to the
+units.
 
     error_i = mean over held-out rows of policy i of | (P(s, a) - s') / std |,   std of s' - s over all rows of the seed
     earlier = mean over i < n of error_i,    own = error_n
 
-Every row was collected by the run. Of the rows of each policy, every fifth of twenty blocks is held out of all fits.
+All rows were collected by the run. The rows of each policy are cut into twenty blocks, and every fifth block is held
+out of all fits.
 """
 
 import dataclasses
@@ -66,7 +68,7 @@ def jobs() -> list[Job]:
 
 
 def read_log(job: Job, done: Done) -> Log | None:
-    """Return the rows of a run, with a leading axis of seeds; None if only its results are left."""
+    """Return the rows of a run, with a leading axis of seeds; None if only the run's results are left."""
     if (run := done.run(job)) is None:
         return None
     mdp = build(job.config())[0].world.mdp
@@ -79,8 +81,8 @@ def read_log(job: Job, done: Done) -> Log | None:
 
 
 def hold_out(valid: np.ndarray, iteration: np.ndarray) -> np.ndarray:
-    """Return which rows are held out: every fifth of twenty equal blocks of each iteration's valid rows. The rows of a
-    block are consecutive, because the neighbours of a row are almost equal to it."""
+    """Return which rows are held out: every fifth of twenty equal blocks of each iteration's valid rows. A block has
+    consecutive rows: they are almost equal, so single rows between fitted ones would be no test."""
     held_out = np.zeros_like(valid)
     for n in np.unique(iteration):
         rows = np.flatnonzero(valid & (iteration == n))
@@ -151,7 +153,7 @@ def compare_fits(job: Job, log: Log) -> Rows:
 
 
 def errors_of(job: Job, done: Done) -> Rows:
-    """Return the errors of the fits to a run, which are kept beside it. They are made if the run still has its rows."""
+    """Return the errors of the fits to a run: those kept beside it, or new ones if the run still has its rows."""
     table = done.result(job) / "errors.csv"
     if table.exists():
         return [dict(row) for row in read_table(table)]
@@ -163,7 +165,7 @@ def errors_of(job: Job, done: Done) -> Rows:
 
 
 def tables(done: Done) -> Tables:
-    """Yield the errors of all fits, and for each task the ratio of both errors after the last iteration."""
+    """Yield the errors of all fits, and for each task and kind of fit the ratio of errors after the last iteration."""
     errors = [{"task": job.task, **row} for job in done.jobs for row in errors_of(job, done)]
     yield "forgetting", errors
     yield "summary", [summarise(task, begins, errors) for task, begins in dict.fromkeys(map(kind_of, errors))]
@@ -175,8 +177,8 @@ def kind_of(row: Row) -> tuple[str, str]:
 
 
 def summarise(task: str, begins: str, errors: Rows) -> Row:
-    """Return the mean errors after the last iteration, and the mean and standard deviation over seeds of the ratio: how
-    many times as wrong about earlier policies the model of the latest data is."""
+    """Return the mean errors after the last iteration, and the mean and standard deviation over seeds of the ratio: the
+    error of the model of the latest data, divided by that of the model of the cover's data."""
     of_kind = [row for row in errors if kind_of(row) == (task, begins)]
     last = max(int(row["iteration"]) for row in of_kind)
     ends = [row for row in of_kind if int(row["iteration"]) == last]

@@ -1,9 +1,9 @@
 """The groups and the order of jobs.
 
-Jobs of equal programs run as one group in one process, where more seeds are nearly free (`runs.group`). The longest
-group begins first. Compiling is work for the CPU, and eight compilers at once take eight times as long as one, so only
-a few groups compile at a time while the others run. Of groups with the same programs, one compiles them, and the others
-then find them in the cache on disk.
+Jobs with equal programs run as one group in one process, where more seeds are nearly free (`runs.group`). The longest
+group begins first. Compiling is work for the CPU, and eight compilers at once take eight times as long as one. So only
+a few groups compile at a time, while the others run. If several groups have the same programs, one of them compiles
+these, and the others then find them in the cache on disk.
 """
 
 import math
@@ -19,8 +19,8 @@ Group = tuple[Job, ...]  # jobs that run together
 
 
 def form_groups(jobs: Sequence[Job], most_seeds: int) -> list[Group]:
-    """Return the jobs in groups that can run together, each with at most so many seeds in all; a job alone may have
-    more."""
+    """Return groups of jobs that can run together. A group has at most `most_seeds` seeds in all, unless it is a single
+    job."""
     open_groups: dict[str, list[Group]] = {}  # the last one of each list may take another job
     for job in jobs:
         groups = open_groups.setdefault(group_key(job.config()) or str(job.where), [()])
@@ -39,7 +39,7 @@ class Queue:
     """The groups of jobs that wait."""
 
     def __init__(self, groups: Sequence[Group], results: Path, *, compilers: int, has_cache: bool):
-        """Sort the groups, of which so many may compile at the same time. Without a cache, each compiles for itself."""
+        """Sort the groups. `compilers` of them may compile at a time; without a cache, each compiles for itself."""
         seconds = {group: _longest(group, results) for group in groups}
         self._compilers, self._has_cache = compilers, has_cache
         self.waiting = sorted(groups, key=lambda group: seconds[group], reverse=True)
@@ -47,7 +47,7 @@ class Queue:
         self._compiled: set[str] = set()
 
     def take(self) -> Group | None:
-        """Return the next group that may begin; None if all others wait for a compiler, or none is left."""
+        """Return the next group that may begin; None if all that are left wait for a compiler, or none is left."""
         for group in self.waiting:
             programs = self._programs(group)
             if programs not in self._compiled:
@@ -63,12 +63,12 @@ class Queue:
         self.waiting[:0] = groups
 
     def note_iteration(self, group: Group) -> None:
-        """Note that a group has learned for an iteration, so that its programs are compiled."""
+        """Note that a group has finished an iteration, so its programs are compiled."""
         self._compiled.add(self._programs(group))
         self.note_end(group)
 
     def note_end(self, group: Group) -> None:
-        """Note that a group compiles no longer."""
+        """Note that a group no longer compiles."""
         if self._compiling.get(self._programs(group)) == group:
             del self._compiling[self._programs(group)]
 
@@ -78,6 +78,6 @@ class Queue:
 
 
 def _longest(group: Group, results: Path) -> float:
-    """Return the expected seconds of the longest job; infinite if one is unknown."""
+    """Return the expected seconds of the longest job; infinite if those of a job are unknown."""
     known = [expected_seconds(job, results) for job in group]
     return max(math.inf if each is None else each for each in known)

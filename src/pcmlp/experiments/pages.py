@@ -1,10 +1,11 @@
-"""`python -m pcmlp.experiments.pages`: what is written from kept results; it runs nothing.
+"""The pages and tables that `python -m pcmlp.experiments.pages` writes from kept results. It runs no experiment.
 
     results/verdict.csv            the verdict on each of the paper's claims
-    docs/results.md                the same, between two comments
-    README.md                      how many claims have each verdict, and the runs where only a goal pays; likewise
+    docs/results.md                the same verdicts, between two comments
+    README.md                      the number of claims with each verdict, and the runs where only a goal pays; also
+                                   between comments
     docs/figures.md                the paper's figures beside ours
-    docs/pictures/figure-N.png     ours
+    docs/pictures/figure-N.png     our figures
 
 Run it in a checkout after results have changed. A test compares the pages with the results.
 """
@@ -48,7 +49,7 @@ def verdict_sentence(verdicts: Sequence[Verdict]) -> str:
 
 
 def goals_table(kept: Kept) -> str:
-    """Return the table of README.md: the method and both controls where only a goal pays."""
+    """Return the table of README.md: the method and both controls on the tasks where only a goal pays."""
     lines = [
         "| | Deep PC-MLP | env steps to success, median / most | no bonus | a bonus that ignores the policy cover |",
         "|---|---|---|---|---|",
@@ -103,7 +104,7 @@ def figure_section(figure: PaperFigure, kept: Kept, verdicts: Sequence[Verdict])
         parts.append(f"Not drawn: {figure.not_drawn}")
     about = about_figure(verdicts, figure.number)
     agree = [f"- {verdict.claim}: **{verdict.verdict}**" for verdict in about]
-    counts = f"Of {count_of(len(about), 'claim')} that it is to show: {count_verdicts(about)}."
+    counts = f"Of {count_of(len(about), 'claim')} about this figure: {count_verdicts(about)}."
     return "\n\n".join([*parts, f"**Do they agree?** {counts}", "\n".join(agree)])
 
 

@@ -35,7 +35,7 @@ class PaperFigure(NamedTuple):
 
     number: int
     title: str
-    shows: str  # what the paper's figure shows, and what it is to show
+    shows: str  # what the paper's figure shows, and what the paper concludes from it
     panels: tuple[Panel, ...]
     not_drawn: str = ""  # what of it the kept results cannot give
 

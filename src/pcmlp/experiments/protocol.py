@@ -23,7 +23,7 @@ TUNING_SEEDS = range(100, 200)
 
 
 def write_protocol(experiment: Experiment, results: Path) -> Path:
-    """Write the protocol of an experiment. A result that was made before it, or by another one, is refused."""
+    """Write the protocol of an experiment; raise if a result was made before it, or with another protocol."""
     jobs = experiment.jobs()
     check_seeds(experiment.name, jobs)
     folder = results / experiment.name
@@ -39,8 +39,11 @@ def write_protocol(experiment: Experiment, results: Path) -> Path:
 
 
 def check_reported(experiment: Experiment, asked: Sequence[Job], runs: Path, results: Path) -> None:
-    """Raise if an experiment needs a protocol and has none, or has one that its runs or those that are asked for do not
-    match, or if a result of it would have no revision."""
+    """Raise if a result could not be reported.
+
+    That is so if the experiment needs a protocol and has none, if its runs or those that are asked for do not match the
+    protocol, or if a result would have no git revision.
+    """
     protocol = read_protocol(results / experiment.name)
     if protocol is None:
         if experiment.needs_protocol:
@@ -59,8 +62,10 @@ def check_reported(experiment: Experiment, asked: Sequence[Job], runs: Path, res
 
 
 def find_change(protocol: Protocol, jobs: Sequence[Job], asked: Sequence[Job]) -> str:
-    """Return the first run of an experiment, or of those that are asked for, that is not as in the protocol, and how it
-    differs; empty if there is none."""
+    """Return the first run that is not as in the protocol, and how it differs; empty if there is none.
+
+    The runs are those of the experiment and those that are asked for.
+    """
     now = configs_of(jobs)
     found = [(where, protocol.compare(where, config)) for where, config in (*now.items(), *configs_of(asked).items())]
     gone = [(where, "it is no run any more") for where in protocol.runs if where not in now]

@@ -1,7 +1,8 @@
 """Reruns: the same run once more, since a GPU does not add numbers in the same order every time.
 
-A rerun is a run of its own, with the same settings and seeds under the label of the first one and `-rerun`. Its returns
-differ from those of the first run by chance alone, so they show how much of the spread between seeds is the seeds'.
+A rerun is a run of its own, with the same settings and seeds. Its label is that of the first run, followed by `-rerun`.
+Its returns differ from those of the first run by chance alone, so they show how much of the spread between seeds is due
+to the seeds.
 
     std_of_seeds  = the standard deviation, with n - 1, of the n returns x_1 … x_n of the first run
     std_of_reruns = sqrt(mean over seeds of (x_i - y_i)² / 2), where y_i is the return of seed i's rerun

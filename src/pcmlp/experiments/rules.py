@@ -1,7 +1,7 @@
 """The rules by which a claim of the paper is judged: each returns whether it is met, and the numbers that decide.
 
-A difference of two runs counts only if its 95 % bootstrap interval over seeds excludes 0. Words such as "few" and
-"quickly", which the paper does not define, have their numbers here.
+In the docstrings, "surely" is about the 95 % bootstrap interval over seeds: that of a difference lies above 0, that of
+a ratio above 1. The numbers for words such as "few" and "quickly", which the paper does not define, are here.
 """
 
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ FEW = 5  # iterations within which a task is solved "within very few model updat
 VANISHED = 0.1  # a bonus has vanished below this share of its peak
 LEARNED = 0.05  # hand-egg is learned if success is surely above it: chance is 1 %
 COVERED = 0.95  # a maze is covered from this share of its free cells on
-UNEXPLORED = 0.5  # and not explored below this one
-AS_FAST = 1.5  # a method is as fast as another if it takes at most so many times as long
+UNEXPLORED = 0.5  # a maze is not explored below this share of its free cells
+AS_FAST = 1.5  # a method is as fast as another if it takes at most this many times as long
 POLYNOMIAL = 3.0  # largest slope of ln steps against ln horizon that counts as polynomial growth
 
 
@@ -147,7 +147,8 @@ def reaches_published(kept: Kept, needs: Sequence[str]) -> Finding:
 
 
 def ranks_first(kept: Kept, needs: Sequence[str]) -> Finding:
-    """Test whether over all tasks, our mean rank and our median rank are better than every rank of the benchmark's."""
+    """Test whether our mean rank and our median rank over all tasks are better than those of each method of the
+    benchmark."""
     means = {}
     for place in needs:
         task = kept.run(place).task
@@ -233,7 +234,7 @@ def grows_polynomially(kept: Kept, needs: Sequence[str]) -> Finding:
 
 
 def is_near_optimal(kept: Kept, needs: Sequence[str]) -> Finding:
-    """Test whether in each pair of a table and a run, every seed of the run comes close to the optimum."""
+    """Test whether every seed of every run comes close to the optimum; `needs` has a table and a run by turns."""
     said = []
     for table, run in zip(needs[::2], needs[1::2], strict=True):
         (row,) = [row for row in kept.table(table) if row["algorithm"] == run.split("/")[-1]]

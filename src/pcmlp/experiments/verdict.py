@@ -5,7 +5,8 @@
     does not hold               it is not met with any setting that was run
     not tested                  some of the runs with the paper's settings are missing
 
-A claim has readings: a setting, the results that it needs, and the rule. The first one is the paper's.
+A claim has one or more readings. Each is a setting, the results that it needs, and the rule. The first reading has the
+paper's settings where there are such runs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,7 +44,7 @@ class Kept:
         return cls(results, {job.where.as_posix(): job for made in experiments for job in made.jobs()})
 
     def has(self, place: str) -> bool:
-        """Return whether a result is there. A run must be finished, with the settings that it has today."""
+        """Return whether a result is there. A run must be finished, and have the settings that its job has now."""
         if place.endswith(".csv"):
             return (self.results / place).exists()
         folder = self.results / place
@@ -109,7 +110,7 @@ def judge(claim: Claim, kept: Kept) -> Verdict:
 
 
 def _name(places: Sequence[str]) -> str:
-    """Return the names of results, with the experiment before the first of each."""
+    """Return the names of results, with each experiment named once, before the first of its results."""
     names: dict[str, list[str]] = {}
     for place in places:
         if str(Path(place).parent) not in places:  # a table of a run that is missing itself
@@ -119,7 +120,7 @@ def _name(places: Sequence[str]) -> str:
 
 
 def _decide(claim: Claim, found: Sequence[Finding | None]) -> str:
-    """Return the verdict that follows from what each reading found, None where its results are missing."""
+    """Return the verdict that follows from what each reading found; a reading whose results are missing found None."""
     if not found or found[0] is None:
         return UNTESTED
     if found[0].holds:

@@ -1,14 +1,15 @@
 """States with rigid bodies in them, described so that a network can learn how they move.
 
-A task may declare what the coordinates of its states are (`spaces.Coordinates`). A chart of such a state s has
+A task may declare what the coordinates of its states are (`spaces.Coordinates`). A chart describes such a state s by
 
     levels(s)          every coordinate that is neither a rotation, a copy nor a goal; spins in the world's frame
     encode(s)          the levels, and for each body its axis of symmetry, or two columns of its rotation matrix
     change(s, s')      levels(s') - levels(s), and for each body the rotation vector of q' q^-1, in the world's frame
     apply(s, d)        the s' with change(s, s') = d: rotations stay rotations, copies are copied, goals stay
 
-A network that predicts the difference of quaternions has to learn that they have length 1, and that the same spin
-changes each rotation's quaternion by something else. Not in the paper. Quaternions have their real part first:
+Without a chart, a network that predicts the difference of two quaternions has to learn that they have length 1, and
+that the same turn changes different quaternions by different vectors. Charts are not in the paper. Quaternions have
+their real part first:
 
     q = (cos(angle / 2), sin(angle / 2) axis);      q and -q are the same rotation
 
@@ -30,7 +31,7 @@ _SMALL = 1e-6  # squares of half an angle below which sin(x) / x is a polynomial
 
 @dataclass(frozen=True)
 class Chart:
-    """A description of states that is known when a program is compiled."""
+    """A way to describe states. It is known when a program is compiled."""
 
     size: int
     coordinates: Coordinates
@@ -152,7 +153,7 @@ def rotate(q: Quaternion, x: Vector) -> Vector:
 
 
 def quaternion(vector: Vector) -> Quaternion:
-    """Return the rotation about the vector by its length."""
+    """Return the rotation about the direction of the vector, by an angle that is the length of the vector."""
     half = 0.5 * vector
     square = jnp.sum(half**2)
     angle = jnp.sqrt(jnp.maximum(square, _SMALL))  # the gradient of the root is infinite at 0
@@ -162,7 +163,7 @@ def quaternion(vector: Vector) -> Quaternion:
 
 
 def rotation_vector(q: Quaternion) -> Vector:
-    """Return the vector of length 0 to pi about which q turns by its length."""
+    """Return the rotation vector of q: its axis, with the angle, which is from 0 to pi, as the length."""
     q = jnp.where(q[0] < 0, -q, q)
     square = jnp.sum(q[1:] ** 2)
     sine = jnp.sqrt(jnp.maximum(square, _SMALL))

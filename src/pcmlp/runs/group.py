@@ -2,12 +2,13 @@
 
 On a GPU, more seeds in one program are nearly free, while processes side by side slow each other down
 (benchmarks/README.md). A method and its controls differ only in inputs of the program (`bonus_scale`, `covariance`,
-...), so each seed gets the inputs of its own run. In everything else a run is as it is alone: it has its own folder,
-configuration, evaluations and checkpoints, and may leave the group at any time. A run alone is a group of one.
+...), so each seed gets the inputs of its own run. In everything else, a run in a group is like a run alone: it has its
+own folder, configuration, evaluations and checkpoints, and it may leave the group at any time. A run alone is a group
+of one.
 
-The random numbers of a seed depend on its key and the iteration only. So the results are those of the run alone: up to
-rounding on a GPU, where the size of a product decides how it is summed, and bit for bit on a CPU, where the seeds of a
-stage are computed one after another (tests/test_groups.py).
+The random numbers of a seed depend only on its key and the iteration, so the results are those of the run alone. On a
+CPU, where the seeds of a stage are computed one after another, this is true bit for bit (tests/test_groups.py). On a
+GPU, where the size of a product decides how it is summed, it is true up to rounding.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,9 +36,11 @@ _join, _split = brief_program(join_seeds), brief_program(split_seeds)
 
 
 def group_key(config: RunConfig) -> str | None:
-    """Return a text that is the same for runs that can be iterated together; None for a run that is always alone. Runs
-    of a group have equal programs and, as they share the world and are evaluated at the same iterations, the same task,
-    noise and steps."""
+    """Return a text that is the same for runs that can be iterated together; None for a run that is always alone.
+
+    The runs of a group have equal programs. They also have the same task, noise and steps, because they share the world
+    and are evaluated at the same iterations.
+    """
     if not isinstance(config.algorithm, Deep):
         return None
     shared = to_record(config.task, NAMES), config.algorithm.noise, config.steps, config.eval_every
@@ -45,8 +48,8 @@ def group_key(config: RunConfig) -> str | None:
 
 
 def iterate_runs(runs: Sequence[Run], asked: Callable[[], bool]) -> None:
-    """Run the remaining iterations of a group, until `asked` to stop. A run that fails keeps its `failure` and leaves
-    the group; one that is ahead of the others waits for them."""
+    """Run the remaining iterations of a group, as long as `asked` returns False. A run that fails keeps its `failure`
+    and leaves the group; one that is ahead of the others waits for them."""
     fresh = [run for run in runs if run.learner is None]
     for run in fresh:
         run.start()
@@ -108,8 +111,8 @@ def _with_promises(run: Run, keys: Array, iteration: Iteration, n: int, each: Se
 
 
 def _evaluate(runs: Sequence[Run], learners: Sequence[Learner], n: int) -> None:
-    """Evaluate the policies of all runs together, if that is due. On a CPU each run does so by itself, which takes as
-    long and gives the bits that it gives alone."""
+    """Evaluate the policies of all runs together, if that is due. On a CPU each run evaluates by itself, which takes as
+    long and gives the same bits as a run alone."""
     if len(runs) < 2 or not runs[0].evaluates(n) or jax.default_backend() == "cpu":
         return
     policies = [evaluated_policies(learner) for learner in learners]
