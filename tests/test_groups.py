@@ -17,6 +17,7 @@ from rich.console import Console
 from same_run import assert_same_run
 from waiting import wait_until
 
+from pcmlp.algorithms.deep import Deep
 from pcmlp.errors import ConfigError, RunStopped
 from pcmlp.experiments import share
 from pcmlp.experiments.gpu import Gpu
@@ -117,6 +118,23 @@ def test_one_that_fails_leaves_and_the_others_continue(config_of, alone, tmp_pat
     assert (read_summary(tmp_path / "method")["status"], other.failure) == ("failed", None)
     assert checkpoint.iterations(tmp_path / "method" / "checkpoint")[-1] == 2  # nothing is lost
     assert_same_run(alone / "no-bonus", tmp_path / "no-bonus")
+
+
+def test_a_world_that_fails_for_one_fails_for_that_one_only(config_of, alone, tmp_path, monkeypatch):
+    iterate = Deep.iterate
+
+    def fail(self, keys, world, learner, n, each=()):
+        if n == 2 and any(algorithm.bonus_scale == 0 for algorithm in each or [self]):
+            raise RunStopped("the simulator takes no such action")
+        return iterate(self, keys, world, learner, n, each)
+
+    monkeypatch.setattr(Deep, "iterate", fail)
+    configs = {tmp_path / kind: config_of(kind) for kind in ("method", "no-bonus")}
+    other, failed = train_group(configs)
+    assert str(failed.failure) == "the simulator takes no such action"
+    assert (read_summary(tmp_path / "no-bonus")["status"], other.failure) == ("failed", None)
+    assert checkpoint.iterations(tmp_path / "no-bonus" / "checkpoint")[-1] == 1  # nothing is lost
+    assert_same_run(alone / "method", tmp_path / "method")
 
 
 def test_runs_are_evaluated_together_as_a_gpu_does(config_of, monkeypatch):

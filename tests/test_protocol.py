@@ -95,7 +95,8 @@ def test_a_protocol_whose_settings_changed_is_refused_before_anything_runs(locks
 def test_a_run_that_is_gone_and_other_seeds_by_hand_are_changes_too(locks, refused):
     locks.append(replace(LOCK, label="other"))
     assert main(["paper", "locks", "--protocol"]) == 0
-    assert "(seeds: [0] -> [7])" in refused("paper", "locks", "--seeds", "7")
+    said = "combination-lock/other is asked for with other settings (seeds: [0] -> [7]); leave out --seeds"
+    assert said in refused("paper", "locks", "--only", "combination-lock/other", "--seeds", "7")
     locks.pop()
     assert "locks/combination-lock/other is not the same now (it is no run any more)" in refused("paper", "locks")
 
@@ -129,6 +130,37 @@ def test_runs_that_would_have_no_revision_are_not_begun(locks, places, refused, 
     assert main(["paper", "locks", "--protocol"]) == 0
     monkeypatch.setattr(protocol, "find_source", lambda: Source(None, None))
     assert "its results need a git revision, and none is known here; set PCMLP_REVISION" in refused("paper", "locks")
+
+
+@pytest.mark.bad_input
+def test_runs_of_a_changed_source_are_not_begun(locks, refused, monkeypatch):
+    assert main(["paper", "locks", "--protocol"]) == 0
+    monkeypatch.setattr(protocol, "find_source", lambda: Source(REVISION, False))
+    assert "locks: its results need a revision, and src has changes; commit them first" in refused("paper", "locks")
+
+
+@pytest.mark.bad_input
+def test_runs_that_another_experiment_shows_need_their_own_protocol(locks, refused):
+    shows = Experiment("shows", "Shows", "", "", lambda: locks, per_run("shows", solved_columns))
+    paper.EXPERIMENTS["shows"] = shows
+    assert "locks: has no protocol.json in results" in refused("paper", "shows")
+    assert main(["paper", "locks", "--protocol"]) == 0
+    assert "seed 100: seeds 100 to 199 are for tuning" in refused("paper", "shows", "--seeds", "100")
+
+
+@pytest.mark.bad_input
+def test_of_several_protocols_all_or_none_are_written(locks, refused):
+    other = replace(LOCK, experiment="other", seeds=(100,))
+    paper.EXPERIMENTS["other"] = Experiment("other", "Other", "", "", lambda: [other], per_run("other", solved_columns))
+    assert "seed 100: seeds 100 to 199 are for tuning" in refused("paper", "locks", "other", "--protocol")
+    assert not FILE.exists()
+
+
+@pytest.mark.bad_input
+def test_a_protocol_cannot_follow_a_run_that_is_not_kept_yet(locks, refused):
+    run = Path("runs/experiments") / LOCK.where
+    write_trained(LOCK.config(), run, "by hand", "finished")
+    assert f"{run}: was made before this protocol; remove it" in refused("paper", "locks", "--protocol")
 
 
 def test_a_run_of_before_without_a_revision_is_not_kept(locks, places, refused):

@@ -138,11 +138,16 @@ class Deep(Algorithm):
         """Return the env steps of one iteration."""
         return float(round_up(self.samples_per_policy, horizon))
 
+    @property
+    def plans(self) -> int:
+        """The plans of one iteration: one in each round, and one for the policy to deploy."""
+        return self.rounds + self.exploits
+
     def imagined_steps(self, horizon: int) -> tuple[int, int]:
         """Return the imagined steps of one real action and of one iteration."""
         action, plan = self.planner.imagined_steps(horizon)
-        judged = 2 * JUDGED * horizon if self.keeps_better and plan else 0
-        return action, (self.rounds + self.exploits) * plan + judged
+        judged = 2 * JUDGED * horizon if self.exploits and self.keeps_better and plan else 0
+        return action, self.plans * plan + judged
 
     def start(self, keys: Key[Array, " seeds"], mdp: MDP, num_iterations: int) -> "DeepLearner":
         """Run lines 1 to 3 for all seeds."""
@@ -243,11 +248,10 @@ def improve(
         policy, planned = algo.planner.plan(plan_key, optimistic, policy)  # line 11
         return (model, select(explores, policy, exploring), policy), {**fitted, **planned}
 
-    count = algo.rounds + algo.exploits
-    rounds = jnp.arange(count) < algo.rounds, jax.vmap(jr.split)(jr.split(round_key, count))
+    rounds = jnp.arange(algo.plans) < algo.rounds, jax.vmap(jr.split)(jr.split(round_key, algo.plans))
     (model, exploring, deploying), metrics = scan(one_round, (learner.model, policy, policy), rounds)
     deploying = deploying.without_bonus() if algo.exploits else deploying
-    if algo.keeps_better and not deploying.searches:  # too slow for a policy that searches
+    if algo.exploits and algo.keeps_better and not deploying.searches:  # too slow for a policy that searches
         deploying = keep_better(judge_key, mdp, imagined(model, jnp.array(False)), deploying, learner.deploying)
     paid = mean_bonus(algo, mdp, learner.bonus, phi, samples)
     learner = DeepLearner(exploring, env_steps, deploying, covariance, model, bonus, replay, seen)

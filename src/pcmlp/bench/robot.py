@@ -50,17 +50,18 @@ def iteration_s(task: str, settings: tuple[str, ...], seeds: int, *, whole: bool
     full = resolve(task, "pcmlp", range(seeds), settings=settings)
     assert isinstance(full.algorithm, Deep)
     rounds = full.algorithm.rounds if whole else min(_CPU_ROUNDS, full.algorithm.rounds)
+    timed = replace(full.algorithm, rounds=rounds)
     episodes = full.eval_episodes if whole else min(_CPU_EPISODES, full.eval_episodes)
-    shorter = replace(full, eval_episodes=episodes, eval_every=0, algorithm=replace(full.algorithm, rounds=rounds))
+    shorter = replace(full, eval_episodes=episodes, eval_every=0, algorithm=timed)
     with tempfile.TemporaryDirectory() as folder:
         run = open_run(shorter, Path(folder) / "run", resume=False)
         assert run is not None
         with run.opened():
             seconds = time_parts(run)
-    seconds["stage_s"] *= (full.algorithm.rounds + 1) / (rounds + 1)
+    seconds["stage_s"] *= full.algorithm.plans / timed.plans
     seconds["evaluation_s"] *= full.eval_episodes / episodes
     evaluated = count_evaluations(full) / (full.num_iterations + 1)
-    measured = {"rounds_measured": rounds + 1, "eval_episodes_measured": episodes}
+    measured = {"rounds_measured": timed.plans, "eval_episodes_measured": episodes}
     every = sum(seconds[part] for part in ("physics_s", "policy_s", "around_s", "stage_s", "log_s"))
     average = {"share_evaluated": evaluated, "iteration_s": every + evaluated * seconds["evaluation_s"]}
     return {**measured, **seconds, **average, "peak_memory_mb": peak_memory_mb()}

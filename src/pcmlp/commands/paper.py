@@ -60,7 +60,7 @@ class Paper:
         if self.protocol:
             if self.only or seeds is not None or self.plan:
                 raise ConfigError("--protocol: takes all runs and seeds; leave out --only, --seeds and --plan")
-            print(*write_protocols(self.names, scale=self.scale, results=self.results), sep="\n")
+            print(*write_protocols(self.names, scale=self.scale, results=self.results, runs=self.runs), sep="\n")
             return 0
         if self.plan:
             print_plan(self.names, scale=self.scale, jobs=jobs, results=self.results, only=self.only, seeds=seeds)

@@ -187,7 +187,8 @@ def try_places(learned: LearnedRun, task: str, scale: Scale, done: Rows) -> Rows
         planned = plan(learned, functions, how=hows[trial.planned])
         saved = SavedRun(learned.path, learned.config, planned.problem, planned.policies, None, functions)
         for measured, imagined in zip(measure(saved, episodes), planned.values.max(axis=(1, 2)), strict=True):
-            rows.append({**trial._asdict(), **measured, "imagined_return": round(float(imagined), 4)})
+            columns = {name: measured[name] for name in ("seed", "return_mean", "return_std", "success")}
+            rows.append({**trial._asdict(), **columns, "imagined_return": round(float(imagined), 4)})
         success = np.mean(shares(rows[-len(learned.config.seeds) :]))
         print(f"  {trial.place}, paid for {trial.paid}, planned by {trial.planned}: success {success:.2f}", flush=True)
     return rows

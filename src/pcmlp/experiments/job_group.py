@@ -59,7 +59,8 @@ def run_group(
             outcomes[job] = attempt(job, partial(begin, job))
         for job, (run, console) in begun.items():
             say(console, f"\n{job.where}: {job.command}")
-            say(console, f"together with {', '.join(str(other.where) for other in begun if other != job)}")
+            if len(begun) > 1:
+                say(console, f"together with {', '.join(str(other.where) for other in begun if other != job)}")
             announce(run, console, [callbacks[job]], len(begun))
         if begun:
             everything = list(begun.values())

@@ -14,7 +14,7 @@ from pcmlp.experiments import as_printed, budget, catalogue, forgetting, held_ou
 from pcmlp.experiments.claims import CLAIMS
 from pcmlp.experiments.experiment import Done, Experiment, write_table
 from pcmlp.experiments.job import FULL, SCALES, Engine, Job, Scale, check_result, check_run, is_finished, run_local
-from pcmlp.experiments.protocol import check_reported, write_protocol
+from pcmlp.experiments.protocol import check_reported, plan_protocol, write_protocol
 from pcmlp.experiments.verdict import Kept, write_verdicts
 from pcmlp.parts import find_known
 from pcmlp.report.experiment import check_tables, hash_tables
@@ -68,8 +68,8 @@ def paper(
     run = find_engine(engine, address, jobs)  # first: some jobs are made with JAX, which may take the GPU
     check_runs_known(chosen, only)
     asked = {experiment.name: experiment.jobs_at(size, only, seeds) for experiment in chosen}
-    for experiment in chosen if size is FULL else ():
-        check_reported(experiment, asked[experiment.name], runs, results)
+    if size is FULL:
+        check_all_reported(chosen, [job for each in asked.values() for job in each], runs, results)
     check([job for each in asked.values() for job in each], runs, results)
     if any(results.rglob("metrics.csv")):  # raises now, not after hours of work, if a result cannot be read
         read_runs([results])
@@ -85,6 +85,12 @@ def paper(
     if size is FULL:
         print_verdicts(results)
     return report([results], results)
+
+
+def check_all_reported(chosen: Sequence[Experiment], asked: Sequence[Job], runs: Path, results: Path) -> None:
+    """Raise if an experiment, or one whose runs another experiment shows, is not as in its protocol."""
+    for name in dict.fromkeys([*(experiment.name for experiment in chosen), *(job.experiment for job in asked)]):
+        check_reported(EXPERIMENTS[name], [job for job in asked if job.experiment == name], runs, results)
 
 
 def print_verdicts(results: Path) -> None:
@@ -129,14 +135,17 @@ def print_plan(
         print(line, flush=True)
 
 
-def write_protocols(names: Sequence[str], *, scale: str, results: Path | None = None) -> list[Path]:
+def write_protocols(
+    names: Sequence[str], *, scale: str, results: Path | None = None, runs: Path | None = None
+) -> list[Path]:
     """Write the protocols of experiments, which hold all their runs at full scale, and return the files."""
     size, chosen = choose(names, scale)
     if size is not FULL:
         raise ConfigError(f"--protocol: holds the runs at full scale; leave out --scale {scale}")
-    results = results or size.results
+    runs, results = runs or size.folder, results or size.results
     make_folder("results", results)
-    return [write_protocol(experiment, results) for experiment in chosen]
+    protocols = {experiment.name: plan_protocol(experiment, runs, results) for experiment in chosen}  # before any file
+    return [write_protocol(name, configs, results) for name, configs in protocols.items()]
 
 
 def check_count(jobs: int | None) -> None:

@@ -22,19 +22,25 @@ from pcmlp.runs.summary import read_summary
 TUNING_SEEDS = range(100, 200)
 
 
-def write_protocol(experiment: Experiment, results: Path) -> Path:
-    """Write the protocol of an experiment; raise if a result was made before it, or with another protocol."""
+def plan_protocol(experiment: Experiment, runs: Path, results: Path) -> Configs:
+    """Return the contents of an experiment's protocol. Raise if a run was made before it, or by another one."""
     jobs = experiment.jobs()
     check_seeds(experiment.name, jobs)
-    folder = results / experiment.name
-    before, configs = read_protocol(folder), configs_of(jobs)
+    before, configs = read_protocol(results / experiment.name), configs_of(jobs)
     known = before.runs if before else {}
-    for file in sorted(folder.glob("*/*/config.json")):
-        where = file.parent.relative_to(results).as_posix()
-        if where not in known or known[where] != configs.get(where):
-            raise ConfigError(f"{file.parent}: was made before this protocol; remove it, and give --protocol again")
+    for root in (results, runs):
+        for file in sorted((root / experiment.name).glob("*/*/config.json")):
+            where = file.parent.relative_to(root).as_posix()
+            if where not in known or known[where] != configs.get(where):
+                raise ConfigError(f"{file.parent}: was made before this protocol; remove it, and give --protocol again")
+    return configs
+
+
+def write_protocol(name: str, configs: Configs, results: Path) -> Path:
+    """Write the protocol of an experiment, and return the file."""
+    folder = results / name
     folder.mkdir(parents=True, exist_ok=True)
-    write_sealed(folder / FILE, {"experiment": experiment.name, "runs": configs})
+    write_sealed(folder / FILE, {"experiment": name, "runs": configs})
     return folder / FILE
 
 
@@ -51,23 +57,27 @@ def check_reported(experiment: Experiment, asked: Sequence[Job], runs: Path, res
             raise ConfigError(f"{experiment.name}: has no {FILE} in {results}; write it with {write}, and commit it")
         return
     check_seeds(experiment.name, asked)
-    if change := find_change(protocol, experiment.jobs(), asked):
+    if change := find_change(protocol, experiment.jobs()):
         new = f"write a new one for new results with pcmlp paper {experiment.name} --protocol"
         raise ConfigError(f"{protocol.file}: {change}; change it back, or {new}")
-    if find_source().revision is None:
+    for where, config in configs_of(asked).items():
+        if how := protocol.compare(where, config):
+            raise ConfigError(f"{protocol.file}: {where} is asked for with other settings ({how}); leave out --seeds")
+    source = find_source()
+    if source.revision is None:
         raise ConfigError(f"{experiment.name}: its results need a git revision, and none is known here; set {VARIABLE}")
+    if source.clean is False and asked:
+        raise ConfigError(f"{experiment.name}: its results need a revision, and src has changes; commit them first")
     for job in asked:  # runs that were made before, and are only kept now
         if (runs / job.where / "summary.json").exists() and not (results / job.where / "summary.json").exists():
             check_revision(runs / job.where, read_summary(runs / job.where))
 
 
-def find_change(protocol: Protocol, jobs: Sequence[Job], asked: Sequence[Job]) -> str:
-    """Return the first run that is not as in the protocol, and how it differs; empty if there is none.
-
-    The runs are those of the experiment and those that are asked for.
-    """
+def find_change(protocol: Protocol, jobs: Sequence[Job]) -> str:
+    """Return the first run of an experiment that is not as in the protocol, and how it differs; empty if there is
+    none."""
     now = configs_of(jobs)
-    found = [(where, protocol.compare(where, config)) for where, config in (*now.items(), *configs_of(asked).items())]
+    found = [(where, protocol.compare(where, config)) for where, config in now.items()]
     gone = [(where, "it is no run any more") for where in protocol.runs if where not in now]
     return next((f"{where} is not the same now ({how})" for where, how in (*found, *gone) if how), "")
 

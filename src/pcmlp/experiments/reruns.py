@@ -37,7 +37,8 @@ def rerun_rows(summaries: Mapping[Job, Mapping[str, Any]]) -> list[dict[str, Any
         if (first := firsts.get(again.where)) is None:
             continue
         if again != rerun(first):
-            raise ConfigError(f"{again.name}: has other settings or seeds than {first.name}, so it is no rerun of it")
+            why = f"has other settings or seeds than {first.name}, so it is no rerun of it"
+            raise ConfigError(f"{again.name}: {why}; give it another label")
         x, y = (np.array([seed["final_return"] for seed in summaries[job]["seeds"]]) for job in (first, again))
         of_reruns = float(np.sqrt(np.mean((x - y) ** 2) / 2))
         spread = deviation(x)

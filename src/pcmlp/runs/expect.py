@@ -14,6 +14,7 @@ import time
 import jax
 import numpy as np
 
+from pcmlp.algorithms.deep import Deep
 from pcmlp.algorithms.model_free import ModelFree
 from pcmlp.planners import SAC
 from pcmlp.runs.callbacks import show_time
@@ -63,6 +64,7 @@ def count_operations(config: RunConfig, world: World) -> tuple[float, float]:
     algorithm, settings = config.algorithm, {key: value for key, _, value in walk(config.algorithm)}
     inputs, seeds = states.size + actions.size, len(config.seeds)
     rounds, batch = settings.get("rounds", 1), settings.get("planner.batch", 0)
+    plans = algorithm.plans if isinstance(algorithm, Deep) else 1
     per_action, per_plan = algorithm.imagined_steps(config.task.horizon)
     step = _STEP
     learning = 0.0
@@ -75,7 +77,7 @@ def count_operations(config: RunConfig, world: World) -> tuple[float, float]:
         sizes = settings.get("features.sizes") or (settings["features.dim"],)
         step += network(inputs, *sizes) + 2 * sizes[-1] ** 2  # and the product with the covariance
     if isinstance(settings.get("planner.name"), SAC):
-        updates = config.num_iterations * (rounds + 1) * settings["planner.updates"]
+        updates = config.num_iterations * plans * settings["planner.updates"]
         if isinstance(algorithm, ModelFree):
             updates = config.steps * settings["updates_per_step"]
         critic = network(inputs, *settings["planner.sizes"], 1)

@@ -72,10 +72,14 @@ def _iterate(runs: Sequence[Run], n: int) -> None:
     try:
         iterations = _compute(runs[0], n) if len(runs) == 1 else _compute_together(runs, n)
         _evaluate(runs, [iteration.learner for iteration in iterations], n)
-    except RunStopped:  # the world failed: save the iterations before the failure
-        for run in runs:
-            run.save()
-        raise
+    except RunStopped as error:  # the world failed
+        if len(runs) > 1:  # each run alone, so that only those fail whose actions it cannot take
+            for run in runs:
+                _iterate([run], n)
+        else:
+            runs[0].save()  # the iterations before the failure
+            runs[0].failure = error
+        return
     for run, iteration in zip(runs, iterations, strict=True):
         _attempt(run, partial(run.finish_iteration, n, iteration))
 

@@ -32,6 +32,7 @@ from pcmlp.runs.folder import Lock, RunFolder
 from pcmlp.runs.manifest import Manifest
 from pcmlp.runs.metrics import Row, as_read
 from pcmlp.runs.policy import save_policies
+from pcmlp.runs.source import find_source
 from pcmlp.runs.summary import CompileClock, add_findings, device, summarise, versions
 from pcmlp.tasks.host import to_host
 from pcmlp.types import Algorithm, Iteration, Learner, Policy, Problem
@@ -72,6 +73,7 @@ class Run:
     _began: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
+        find_source()  # it is read once in a process: now, because the files may change while the run goes on
         self.keys = seed_keys(self.config.seeds)
         self.world = self.algorithm.explored_world(self.problem)
         world, keys, episodes = self.problem.world, evaluation_keys(self.keys), self.config.eval_episodes
