@@ -291,7 +291,7 @@ def test_deploying_starts_from_this_iterations_exploring(run):
 
 def test_the_exploring_policy_can_be_deployed():
     """As in the paper: one policy, planned for reward and bonus, explores and is deployed."""
-    algo = spied(exploits=False)
+    algo = spied(exploits=False, keeps_better=True)  # there is no second policy to keep
     assert not algo.evaluates_exploring
     assert same(algo.start(KEYS, LINE, 2).deployed(), algo.start(KEYS, LINE, 2).policy)
     for n, ((learner, *_), _) in enumerate(learn(algo, iterations=2), 1):
