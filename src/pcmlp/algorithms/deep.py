@@ -193,7 +193,7 @@ class DeepLearner(Learner):
         return self.bonus.features
 
     def deployed(self) -> Policy:
-        """Return the policy that was planned without the bonus."""
+        """Return the policy to deploy: planned without the bonus, unless `exploits` is off."""
         return self.deploying
 
 
@@ -228,7 +228,7 @@ def improve(
     covariance = learner.covariance.add(moment)  # line 7
     tested = learner.model.measure(mdp, samples)  # the model that pi_n was planned in, on rows it has not seen
     replay = learner.replay.add(samples)  # line 8
-    sigma = choose_covariance(algo.covariance, covariance.matrix, phi, samples)
+    sigma = choose_covariance(algo.covariance, covariance.matrix, phi, samples)  # Sigma_n, except in the control
     bonus = algo.bonus.update(stage_key(key, n, BONUS), learner.bonus, phi, sigma, replay)  # b_n
     seen = expand_range(learner.seen, samples)
     starts = imagined_starts(start_key, mdp, replay, algo.num_starts, algo.replay_starts, algo.relabel)

@@ -182,6 +182,7 @@ def improve(
     forgets = algo.model.remembers and algo.fit_samples is not None  # M fresh samples are all that is fitted to
     before = algo.model.init(fit_key, mdp) if forgets else learner.model
     model, fitted = algo.model.train(fit_key, mdp, before, replay)  # line 7: maximum likelihood over P
+    # Sigma_n, except in the control
     sigma = choose_covariance(algo.covariance, covariance.matrix, algo.features, samples)
     bonus = elliptical_bonus(algo, mdp, sigma)  # line 8
     policy, planned = algo.planner.plan(plan_key, imagine(mdp, model, bonus), learner.policy)  # line 9

@@ -37,13 +37,12 @@ def log_of(run: Path) -> Path:
     return run.with_name(f"{run.name}.log")
 
 
-def serve(jobs: list[dict[str, Any]], runs: Path, results: Path, pipe: Connection, on_gpu: bool) -> None:
+def serve(log: Path, jobs: list[dict[str, Any]], runs: Path, results: Path, pipe: Connection, on_gpu: bool) -> None:
     """Run a group of jobs (the fields of each `Job`), report their iterations and outcomes by number, and end. What all
-    of them print, such as a library's messages, goes to the log of the first."""
+    of them print, such as a library's messages, goes to `log`."""
     if hasattr(os, "setsid"):
         os.setsid()  # the scheduler passes Ctrl-C on
-    first = jobs[0]
-    redirect_output(log_of(runs / first["experiment"] / first["task"].replace(":", "-") / first["label"]))
+    redirect_output(log)
     threading.Thread(target=exit_with_parent, daemon=True).start()
     for number in set(signals.SIGNALS) - {signal.SIGINT}:  # the scheduler gets them too, and answers by SIGINT
         signal.signal(number, signal.SIG_IGN)

@@ -210,7 +210,8 @@ class Pool:
         while len(self._running) < self._count and (group := self._queue.take()) is not None:
             context = multiprocessing.get_context("spawn")
             pipe, theirs = context.Pipe(duplex=False)
-            arguments = list(map(asdict, group)), self._runs, self._results, theirs, self._on_gpu
+            log = log_of(self._runs / group[0].where)
+            arguments = log, list(map(asdict, group)), self._runs, self._results, theirs, self._on_gpu
             process = context.Process(target=serve, args=arguments, name=str(group[0].where))
             resource_tracker.ensure_running()  # its start would let signals through
             with share.variables_set(self._variables()), signals_held():
