@@ -26,7 +26,7 @@ from pcmlp.types import MDP, Action, State, Unknown
 
 
 class OptimisticReward(eqx.Module):
-    """r(s, a, s') + b(s, a), with 0 in place of a reward that is not finite.
+    """r(s, a, s') / unit + b(s, a), with 0 in place of a reward that is not finite.
 
     A model may lead to states where the reward was never checked, and planners average: one NaN among thousands of
     imagined rewards would make a whole update NaN.
@@ -34,15 +34,16 @@ class OptimisticReward(eqx.Module):
 
     reward: Callable
     bonus: Callable
+    unit: float | Float[Array, ""] = 1.0
 
     def __call__(self, state: State, action: Action, next_state: State) -> Float[Array, ""]:
-        reward = self.reward(state, action, next_state)
+        reward = self.reward(state, action, next_state) / self.unit
         return jnp.where(jnp.isfinite(reward), reward, 0.0) + self.bonus(state, action)
 
 
-def imagine(mdp: MDP, model: Callable, bonus: Callable) -> MDP:
+def imagine(mdp: MDP, model: Callable, bonus: Callable, unit: float | Float[Array, ""] = 1.0) -> MDP:
     """Return the MDP with the model's transition and the optimistic reward."""
-    return dataclasses.replace(mdp, transition=model, reward=OptimisticReward(mdp.reward, bonus))
+    return dataclasses.replace(mdp, transition=model, reward=OptimisticReward(mdp.reward, bonus, unit))
 
 
 class SwitchedBonus(eqx.Module):
@@ -80,7 +81,7 @@ def drop_bonus(mdp: MDP) -> MDP:
     """Return an imagined MDP with its bonus removed, for a policy that is deployed and searches in it."""
     reward = mdp.reward
     assert isinstance(reward, OptimisticReward)
-    return dataclasses.replace(mdp, reward=OptimisticReward(reward.reward, pay_nothing))
+    return dataclasses.replace(mdp, reward=OptimisticReward(reward.reward, pay_nothing, reward.unit))
 
 
 class BoundedModel(eqx.Module):

@@ -13,7 +13,6 @@ from pcmlp.replay import Transitions
 from pcmlp.trees import map_leading, select, short_scan
 from pcmlp.types import MDP, Action, Carry, Policy, State
 
-JUDGED = 16  # number of imagined episodes by which `keep_better` compares policies
 _EPISODES, _SEARCHED_EPISODES = 32, 4  # episodes of `estimate_promise`; searching is expensive
 
 
@@ -136,11 +135,3 @@ def mean_return(key: Key[Array, ""], mdp: MDP, policy: Policy, episodes: int) ->
 def estimate_promise(key: Key[Array, ""], mdp: MDP, policy: Policy) -> Float[Array, ""]:
     """Estimate J(pi; r, P) of a policy that a planner improved but did not maximise: its promised return."""
     return mean_return(key, mdp, policy, _SEARCHED_EPISODES if policy.searches else _EPISODES)
-
-
-def keep_better(key: Key[Array, ""], mdp: MDP, imagined: MDP, new: Policy, old: Policy) -> Policy:
-    """Return the policy with the higher imagined return from the world's own starts, in the current model."""
-    judged = dataclasses.replace(imagined, initial=mdp.initial)
-    both = jax.tree.map(lambda x, y: jnp.stack([x, y]) if eqx.is_array(x) else x, new, old)
-    after, before = map_leading(lambda policy: mean_return(key, judged, policy.deterministic(), JUDGED), both)
-    return select((after >= before) | ~jnp.isfinite(before), new, old)

@@ -160,11 +160,18 @@ def _wanted(options: tuple[Any, ...], value: Any) -> str | None:
         whole = isinstance(value, tuple) and all(type(item) is int for item in value)
         return None if whole else "a tuple of whole numbers"
     if first in _NUMBERS:
+        if isinstance(value, str) and value in _words(options):
+            return None
         good = isinstance(value, Real if first is float else first) and not isinstance(value, bool)
         return None if good else _NUMBERS[first]
     kinds = tuple(option for option in options if isinstance(option, type))
     free = len(kinds) < len(options)  # a function is accepted as well
     return None if isinstance(value, kinds) or (free and callable(value)) else f"a {kinds[0].__name__}"
+
+
+def _words(options: tuple[Any, ...]) -> tuple[str, ...]:
+    """Return the words that an annotation accepts in place of a number, such as auto in `float | Literal["auto"]`."""
+    return tuple(word for option in options[1:] for word in typing.get_args(option))
 
 
 _NUMBERS = {int: "a whole number", float: "a number", str: "a text"}
@@ -256,6 +263,8 @@ def parse(key: str, text: str, annotation: Any) -> Any:
     options = _options(annotation)
     if text.lower() == "none" and type(None) in options:
         return None
+    if text in _words(options):
+        return text
     wanted = next(option for option in options if option is not type(None))
     if typing.get_origin(wanted) is Literal:
         if text not in typing.get_args(wanted):

@@ -1,6 +1,7 @@
 """Operations on pytrees that hold arrays and static parts: JAX's loops and branches accept arrays only."""
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -64,7 +65,12 @@ def as_inputs(tree: T) -> T:
             return jnp.asarray(leaf)
         return jnp.float32(leaf) if isinstance(leaf, int | float) else leaf
 
-    return jax.tree.map(as_array, tree)
+    return jax.tree.map(as_array, _without_auto(tree))
+
+
+def _without_auto(tree: T) -> T:
+    """Return the tree with NaN in place of the text "auto": a number that the program finds by itself."""
+    return jax.tree.map(lambda leaf: math.nan if isinstance(leaf, str) and leaf == "auto" else leaf, tree)
 
 
 def stack_inputs(trees: Sequence[T]) -> T:
@@ -76,7 +82,7 @@ def stack_inputs(trees: Sequence[T]) -> T:
             return jnp.asarray(leaves, bool if isinstance(leaves[0], bool) else jnp.float32)
         return jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0]
 
-    return jax.tree.map(stack, *trees)
+    return jax.tree.map(stack, *map(_without_auto, trees))
 
 
 def join_seeds(trees: Sequence[T]) -> T:

@@ -12,6 +12,7 @@ samples.
 import dataclasses
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -24,6 +25,7 @@ from pcmlp.algorithms.stages import (
     BONUS,
     COLLECT,
     STAGE,
+    UNIT,
     drop_rows,
     feature_key,
     freeze_after_first,
@@ -35,6 +37,7 @@ from pcmlp.algorithms.stages import (
     without_goal,
 )
 from pcmlp.algorithms.starts import check_relabel, imagined_starts
+from pcmlp.algorithms.trials import JUDGED, Pay, Trial, propose, see_reward, settle, weigh
 from pcmlp.bonus import CONTROL, CappedBonus, Covariance, Elliptical, choose_covariance, second_moment
 from pcmlp.features import RandomNetwork, check_draw
 from pcmlp.imagine import (
@@ -53,7 +56,6 @@ from pcmlp.models.outcome import WithOutcome
 from pcmlp.planners import TRPO
 from pcmlp.programs import brief_program, program
 from pcmlp.replay import Replay, Transitions, drop_nonfinite
-from pcmlp.rollout import JUDGED, keep_better
 from pcmlp.settings import SettingError, setting
 from pcmlp.spaces import Range
 from pcmlp.trees import as_inputs, map_leading, scan, select, stack_inputs, update_if
@@ -84,12 +86,17 @@ class Deep(Algorithm):
     outcome: OutcomeNet = setting(OutcomeNet(), "reward and end, where they are not given as functions")
     planner: Planner = setting(TRPO(), "planning oracle")
     bonus: Bonus = setting(Elliptical(), "the bonus that rewards novelty")
-    bonus_scale: float = setting(0.05, "c: weight of the bonus; 0: none", least=0, most=1e6)
+    bonus_scale: float | Literal["auto"] = setting(
+        0.05, "c: weight of the bonus; 0: none; auto: found by trials", least=0, most=1e6, traced=True
+    )
+    rescales: bool = setting(False, "plan in units of the largest reward of one step", traced=True)
     ridge: float = setting(1e-3, "lambda of Sigma; below 1e-6 it is lost in rounding", least=1e-6, most=1e6)
     covariance: bool = setting(True, CONTROL, traced=True)
     samples_per_policy: int = setting(200, "K: real steps of one iteration, in whole episodes", least=1, tiny=20)
     rounds: int = setting(2, "rounds of model and planner updates in one iteration", least=1, tiny=1)
-    exploits: bool = setting(True, "deploy a second policy, planned without the bonus; off: deploy the exploring one")
+    deploys: Literal["exploring", "newest", "imagined", "proven"] = setting(
+        "newest", "which policy is deployed: the exploring one, or one of those that are planned without the bonus"
+    )
     fresh: bool = setting(True, "every iteration plans from a new policy, not from the last one")
     replay_size: int = setting(30_000, "rows of the replay buffer D", least=1, most=2**31 - 1, tiny=50)
     num_starts: int = setting(1024, "states that imagined episodes begin at", least=1, most=1_000_000, tiny=16)
@@ -98,7 +105,6 @@ class Deep(Algorithm):
     margin: float = setting(3.0, "how far imagined states may leave the range of real ones, in ranges", least=0)
     bounded: bool = setting(True, "whether imagined states are kept near real ones", traced=True)
     reward_free: bool = setting(False, "explore for the bonus alone")
-    keeps_better: bool = setting(False, "deploy the last iteration's policy if the new one is imagined to be worse")
     noise: float = setting(0.0, "Ornstein-Uhlenbeck noise on real actions, in half action ranges", least=0, most=10)
 
     def check(self) -> None:
@@ -139,6 +145,11 @@ class Deep(Algorithm):
         return float(round_up(self.samples_per_policy, horizon))
 
     @property
+    def exploits(self) -> bool:
+        """Whether a second policy is planned without the bonus, to be deployed."""
+        return self.deploys != "exploring"
+
+    @property
     def plans(self) -> int:
         """The plans of one iteration: one in each round, and one for the policy to deploy."""
         return self.rounds + self.exploits
@@ -146,7 +157,7 @@ class Deep(Algorithm):
     def imagined_steps(self, horizon: int) -> tuple[int, int]:
         """Return the imagined steps of one real action and of one iteration."""
         action, plan = self.planner.imagined_steps(horizon)
-        judged = 2 * JUDGED * horizon if self.exploits and self.keeps_better and plan else 0
+        judged = 2 * JUDGED * horizon if self.deploys in ("imagined", "proven") and plan else 0
         return action, self.plans * plan + judged
 
     def start(self, keys: Key[Array, " seeds"], mdp: MDP, num_iterations: int) -> "DeepLearner":
@@ -158,7 +169,7 @@ class Deep(Algorithm):
     ) -> Iteration:
         """Run iteration n of all seeds. With `each`, the inputs of the program are those of an algorithm per seed."""
         assert isinstance(learner, DeepLearner)
-        policies = add_noise(learner.policy.resolve(), self.noise, world.mdp)
+        policies = add_noise(walkers(learner).resolve(), self.noise, world.mdp)
         samples, walked = world.collect(stage_keys(keys, n, COLLECT), policies, self.samples_per_policy)  # line 5
         algos = stack_inputs(each or [self] * len(keys))
         learner, metrics = _improve(keys, algos, world.mdp, learner, samples, jnp.array(n))
@@ -180,7 +191,7 @@ class DeepLearner(Learner):
 
     policy: Policy  # pi_n, explores
     env_steps: Int[Array, "*seeds"]
-    deploying: Policy
+    trial: Trial  # the policies that are planned for the reward alone, and what real episodes have shown
     covariance: Covariance  # Sigma_n
     model: FittedModel  # P_theta
     bonus: FittedBonus  # b_n, before it is scaled and capped
@@ -193,8 +204,8 @@ class DeepLearner(Learner):
         return self.bonus.features
 
     def deployed(self) -> Policy:
-        """Return the policy to deploy: planned without the bonus, unless `exploits` is off."""
-        return self.deploying
+        """Return the policy to deploy."""
+        return self.trial.deployed
 
 
 def start(key: Key[Array, ""], algo: Deep, mdp: MDP) -> DeepLearner:
@@ -209,11 +220,13 @@ def start(key: Key[Array, ""], algo: Deep, mdp: MDP) -> DeepLearner:
     model = algo.model_for(mdp).init(model_key, mdp)  # line 3
     seen = nothing_seen(states)
     starts = jnp.broadcast_to(example.state, (algo.num_starts, states.size))
-    imagined = imagination(algo, mdp, bonus, seen, starts, model, jnp.array(True))
+    pay = weigh(algo, jnp.zeros(()), jnp.zeros((), int))
+    imagined = imagination(algo, mdp, bonus, seen, starts, pay, model, jnp.array(True))
     policy = algo.planner.init(policy_key, imagined)  # line 1
-    exploiting = imagination(algo, mdp, bonus, seen, starts, model, jnp.array(False))
+    exploiting = imagination(algo, mdp, bonus, seen, starts, pay, model, jnp.array(False))
     deploying = algo.planner.init(policy_key, exploiting).without_bonus() if algo.exploits else policy
-    return DeepLearner(policy, jnp.zeros((), int), deploying, covariance, model, bonus, replay, seen)
+    trial = Trial.new(deploying, pay)
+    return DeepLearner(policy, jnp.zeros((), int), trial, covariance, model, bonus, replay, seen)
 
 
 def improve(
@@ -221,6 +234,7 @@ def improve(
 ) -> tuple[DeepLearner, Metrics]:
     """Run lines 6 to 11 of iteration n for one seed, given line 5's samples; `key` is the key of the seed."""
     start_key, policy_key, round_key, judge_key = jr.split(stage_key(key, n, STAGE), 4)
+    trial, walked = settle(learner.trial, samples, mdp.horizon, n)
     env_steps = learner.env_steps + jnp.sum(samples.valid)
     samples, rejected = drop_nonfinite(with_executed_actions(samples, mdp))
     phi = freeze_after_first(n, algo.features.draw(feature_key(key), mdp, samples), learner.features)
@@ -232,7 +246,8 @@ def improve(
     bonus = algo.bonus.update(stage_key(key, n, BONUS), learner.bonus, phi, sigma, replay)  # b_n
     seen = expand_range(learner.seen, samples)
     starts = imagined_starts(start_key, mdp, replay, algo.num_starts, algo.replay_starts, algo.relabel)
-    imagined = partial(imagination, algo, mdp, bonus, seen, starts)
+    trial = see_reward(jr.fold_in(key, UNIT), algo, mdp, trial, seen, replay)
+    imagined = partial(imagination, algo, mdp, bonus, seen, starts, trial.pay)
     # paper: the policy continues from iteration to iteration / here: by default each iteration starts a new one. A
     # policy that has converged for the last bonus explores little; a new one finds what it misses in the same model.
     first = imagined(learner.model, jnp.array(True))
@@ -250,13 +265,23 @@ def improve(
 
     rounds = jnp.arange(algo.plans) < algo.rounds, jax.vmap(jr.split)(jr.split(round_key, algo.plans))
     (model, exploring, deploying), metrics = scan(one_round, (learner.model, policy, policy), rounds)
-    deploying = deploying.without_bonus() if algo.exploits else deploying
-    if algo.exploits and algo.keeps_better and not deploying.searches:  # too slow for a policy that searches
-        deploying = keep_better(judge_key, mdp, imagined(model, jnp.array(False)), deploying, learner.deploying)
-    paid = mean_bonus(algo, mdp, learner.bonus, phi, samples)
-    learner = DeepLearner(exploring, env_steps, deploying, covariance, model, bonus, replay, seen)
+    candidate = deploying.without_bonus() if algo.exploits else deploying
+    streams = samples.valid.shape[0] // mdp.horizon
+    trial, judged = propose(judge_key, algo, mdp, imagined(model, jnp.array(False)), trial, candidate, streams)
+    paid = mean_bonus(mdp, learner, phi, samples)
+    learner = DeepLearner(exploring, env_steps, trial, covariance, model, bonus, replay, seen)
+    chosen = {"reward_unit": trial.unit, "bonus_weight": trial.pay.weight * trial.pay.unit}
     last = {name: values[algo.rounds - 1] for name, values in metrics.items()}  # from the last exploring round
-    return learner, {"bonus_mean": paid, **covariance.metrics(algo.ridge), **rejected, **tested, **last}
+    return learner, {
+        "bonus_mean": paid,
+        **walked,
+        **chosen,
+        **judged,
+        **covariance.metrics(algo.ridge),
+        **rejected,
+        **tested,
+        **last,
+    }
 
 
 _start = brief_program(eqx.filter_vmap(start, in_axes=(0, None, None)))
@@ -275,6 +300,7 @@ def imagination(
     bonus: FittedBonus,
     seen: Range,
     starts: Float[Array, "n s"],
+    pay: Pay,
     model: FittedModel,
     explores: Bool[Array, ""],
 ) -> MDP:
@@ -283,13 +309,21 @@ def imagination(
     known = model.complete(mdp)
     if algo.reward_free:
         known = dataclasses.replace(known, reward=RewardFree(known.reward, explores))
-    paid = SwitchedBonus(CappedBonus(bonus, algo.bonus_scale, float(mdp.horizon)), explores, actions)
-    imagined = imagine(known, select(explores, model, model.expected()), paid)
+    paid = SwitchedBonus(CappedBonus(bonus, pay.weight, float(mdp.horizon)), explores, actions)
+    imagined = imagine(known, select(explores, model, model.expected()), paid, pay.unit)
     return restrict(imagined, bounds_around(states, seen, algo.margin, algo.bounded), starts)
 
 
-def mean_bonus(algo: Deep, mdp: MDP, last: FittedBonus, phi: Features, samples: Transitions) -> Float[Array, ""]:
+def mean_bonus(mdp: MDP, last: DeepLearner, phi: Features, samples: Transitions) -> Float[Array, ""]:
     """Return the mean of b_{n-1}, for which line 11 planned pi_n, over the states that pi_n visited."""
-    promised = eqx.tree_at(lambda b: b.features, last, phi)  # the first phi was drawn before there were samples
-    paid = jax.vmap(CappedBonus(promised, algo.bonus_scale, float(mdp.horizon)))(samples.state, samples.action)
-    return jnp.mean(paid, where=samples.valid)
+    promised = eqx.tree_at(lambda b: b.features, last.bonus, phi)  # the first phi was drawn before there were samples
+    pay = last.trial.pay
+    paid = jax.vmap(CappedBonus(promised, pay.weight, float(mdp.horizon)))(samples.state, samples.action)
+    return pay.unit * jnp.mean(paid, where=samples.valid)
+
+
+@brief_program
+@eqx.filter_vmap(in_axes=(eqx.if_array(0),))
+def walkers(learner: DeepLearner) -> Policy:
+    """Return the policies that collect the next samples: candidates on trial, or those that explore."""
+    return select(learner.trial.walks, learner.trial.candidate.deterministic(), learner.policy)

@@ -55,7 +55,7 @@ NO_BONUS: dict[str, str] = dict.fromkeys(
     ("bonus_scale", "ridge", "covariance", "reward_free", "features.", "bonus."), _NO_BONUS
 )
 SEARCHES: dict[str, str] = {
-    "keeps_better": "it searches for each action and deploys no network",
+    "deploys": "it searches for each action and deploys no network",
     "noise": "it searches for each action, which noise would undo",
 }
 NO_IMAGINATION: dict[str, str] = dict.fromkeys(

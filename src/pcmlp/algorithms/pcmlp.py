@@ -17,13 +17,11 @@ SMALL: dict[str, Any] = {"small": {"steps": 2_000}, "point-umaze": {"steps": 10_
 # are short and begin at real states. Tuned on half-cheetah, seeds 100 to 107; hand-egg and ant-umaze use it untuned.
 ROBOT: dict[str, Any] = {
     **BUDGET,
-    "bonus_scale": 0.01,
     "rounds": 20,
     "fresh": False,
     "num_starts": 20_000,
     "replay_starts": 0.95,
     "margin": 0.1,
-    "keeps_better": True,
     "planner.name": "sac",
 }
 # The same for a smaller budget, with shorter iterations: twice the updates of model and policy for each sample.
@@ -39,7 +37,6 @@ _DENSE: dict[str, Any] = {
 # Where a body has to be brought to a goal and nothing is paid on the way. Not tuned; docs/tuning.md has the reasons.
 _EGG: dict[str, Any] = {
     **ROBOT,
-    "bonus_scale": 0.05,
     "features.dims": "54,55,56",  # the egg's place, which is what the goals are about
     "features.action_weight": 0.01,
     "relabel": 0.5,
@@ -55,7 +52,8 @@ PAPER: dict[str, Any] = {
     "ridge": 0.01,
     "samples_per_policy": 2_000,
     "rounds": 20,
-    "exploits": False,
+    "rescales": False,
+    "deploys": "exploring",
     "fresh": False,
     "replay_starts": 0.2,
     "bounded": False,
@@ -72,12 +70,12 @@ _PAPER_DENSE: dict[str, Any] = {**PAPER, **BUDGET, "bonus_scale": 0.1}
 def ANY(horizon: int) -> dict[str, Any]:
     """Return the settings for a user's environment: as many rounds per sample as in our own tasks."""
     rounds = min(max(2, horizon // 100), 20)
-    return {"steps": 30_000, "eval_episodes": 20, "keeps_better": True, "rounds": rounds}
+    return {"steps": 30_000, "eval_episodes": 20, "rounds": rounds}
 
 
 METHOD = Method(
     about="Deep PC-MLP: neural dynamics, random-network features, TRPO in the model",
-    algorithm=Deep(),
+    algorithm=Deep(bonus_scale="auto", rescales=True, deploys="proven"),
     presets={
         "ours": {**SMALL, "robot": ROBOT, "gym": ANY},
         "dense": {

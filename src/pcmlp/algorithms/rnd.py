@@ -121,7 +121,7 @@ METHOD = Method(
         "ours": {
             **SMALL,
             "robot": {**ROBOT, "bonus_scale": 0.1, "bonus.steps": 2_000},
-            "gym": lambda horizon: {**ANY(horizon), "keeps_better": False},
+            "gym": ANY,
         }
     },
     choices={"planner": ("trpo", "sac"), "features": ("random-network",), "bonus": ("distillation",)},

@@ -62,7 +62,16 @@ class Stage(eqx.Module):
 
     def imagined(self, algo: Deep, mdp: MDP, explores: bool) -> MDP:
         """Return the MDP to plan in."""
-        return imagination(algo, mdp, self.bonus, self.seen, self.starts, self.model, jnp.array(explores))
+        return imagination(
+            algo,
+            mdp,
+            self.bonus,
+            self.seen,
+            self.starts,
+            weigh(algo, jnp.ones(()), jnp.zeros((), int)),
+            self.model,
+            jnp.array(explores),
+        )
 
 
 def prepare_stages(algo: Deep, world: World, seeds: int) -> tuple[Key[Array, " seeds"], Stage]:

@@ -34,6 +34,7 @@ from pcmlp.runs.keys import (
 from pcmlp.settings import Part, flatten, overlay, parse_int, show, tiny_settings, to_record, walk
 from pcmlp.tasks import TASKS
 from pcmlp.tasks.registered import find_environment
+from pcmlp.tasks.scaled import scale_reward
 from pcmlp.types import Algorithm, Problem, Task
 from pcmlp.usercode import check_code, check_unchanged, hash_code, is_place
 
@@ -215,7 +216,7 @@ def build_problem(task: Task) -> Problem:
         problem = task.build()
         if not isinstance(problem, Problem):
             raise TypeError(f"build() returned a {type(problem).__name__}; return a pcmlp.types.Problem")
-        return problem
+        return problem if task.reward_scale == 1 else scale_reward(problem, task.reward_scale)
     except (TypeError, ValueError) as error:  # a ConfigError, or an array of the wrong kind in a user's file
         line = str(error).splitlines()[0]
         named = isinstance(error, ConfigError) and line.startswith(("task.", "environment", "horizon="))

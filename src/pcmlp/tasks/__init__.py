@@ -1,12 +1,13 @@
 """The tasks by name."""
 
 from pcmlp.tasks.classic import Acrobot, CartPole, MountainCar, Pendulum
+from pcmlp.tasks.dock import Dock
 from pcmlp.tasks.finite import CombinationLock, LowRank
 from pcmlp.tasks.knr import DoubleWell, LinearSystem
 from pcmlp.tasks.mujoco import robots
 from pcmlp.tasks.mujoco.ant_umaze import AntUMaze
 from pcmlp.tasks.mujoco.hand_egg import HandEgg
-from pcmlp.tasks.point_umaze import PointUMaze
+from pcmlp.tasks.point_umaze import DeceptiveUMaze, PointUMaze
 from pcmlp.types import Task
 
 TASKS: dict[str, type[Task]] = {
@@ -19,6 +20,8 @@ TASKS: dict[str, type[Task]] = {
     "pendulum": Pendulum,
     "cart-pole": CartPole,
     "point-umaze": PointUMaze,
+    "deceptive-umaze": DeceptiveUMaze,
+    "dock": Dock,
     "half-cheetah": robots.HalfCheetah,
     "hopper-et": robots.Hopper,
     "walker2d-et": robots.Walker2d,

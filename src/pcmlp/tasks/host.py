@@ -79,6 +79,7 @@ class GymnasiumWorld(World):
 
     mdp: MDP  # has a transition only if the simulator can be set to any state
     environments: Environments = eqx.field(static=True)
+    reward_scale: float = eqx.field(static=True, default=1.0)  # factor of the environment's own rewards
 
     @staticmethod
     def of(
@@ -166,7 +167,8 @@ class GymnasiumWorld(World):
         recording = blank((*lanes.seed.shape, self.mdp.horizon), self.mdp.states.size, self.mdp.actions.size)
         self._walk(lanes, policies, recording)
         if isinstance(self.mdp.reward, Unknown):
-            return recording
+            scaled = recording.reward * np.float32(self.reward_scale)
+            return eqx.tree_at(lambda t: t.reward, recording, scaled)
         inputs = to_host((recording.state, recording.action, recording.next_state))
         rewards = np.asarray(acting.bind(acting.map_steps, self.mdp.reward)(*inputs))
         return eqx.tree_at(lambda t: t.reward, recording, np.where(recording.valid, rewards, np.float32(0.0)))

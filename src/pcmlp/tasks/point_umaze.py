@@ -16,8 +16,18 @@ the square.
     r(s, a, s') = 100 [|s' - (0.5, 2.5)| <= 0.4] - 0.01 |a|^2
 
 and the goal ends the episode. Without it an episode of H steps returns at most 0, with it at least 100 - 0.02 H: any
-positive return is a success. It is a small version of the maze of section 7.3 of the paper, in which every state can be
-counted. Unlike mountain-car, it is not solved by going far, so it needs a cover and not only a bonus.
+positive return is a success.
+
+`DeceptiveUMaze` pays minus the straight-line distance to the goal at every step, and nothing ends an episode:
+
+    r(s, a, s') = -|s' - (0.5, 2.5)|
+
+Below the block the goal is never nearer than 1.5, so an episode there returns at most -1.5 H. The nearest point is the
+block's lower edge above the start, where a policy that follows the reward stays. Only one that leaves it, although
+every step away costs, reaches the goal and returns more than -1.5 H, which is a success.
+
+Both are small versions of the maze of section 7.3 of the paper, in which every state can be counted. Unlike
+mountain-car, they are not solved by going far, so they need a cover and not only a bonus.
 """
 
 from typing import ClassVar
@@ -29,11 +39,14 @@ from jaxtyping import Array, Bool, Float, Key
 from pcmlp.maps import Map
 from pcmlp.settings import setting
 from pcmlp.spaces import Box
-from pcmlp.types import MDP, Action, Problem, State, Task
+from pcmlp.types import MDP, Action, Problem, State, Task, never
 from pcmlp.world import JaxWorld
 
 _SIDE = 3.0
 _STEP = 0.1
+
+
+GOAL = (0.5, 2.5)
 
 
 class PointUMaze(Task):
@@ -48,6 +61,18 @@ class PointUMaze(Task):
         mdp = MDP(initial, move, reward, at_goal, *spaces, self.horizon)
         # A success returns at least 100 - 0.02 H, which is more than 1 for horizons up to 4,950.
         return Problem(JaxWorld(mdp), success_return=1.0, map=maze_map(), goal_ends=True)
+
+
+class DeceptiveUMaze(Task):
+    """The same maze with a reward that misleads: minus the straight-line distance to the goal, through the block."""
+
+    kind: ClassVar[str] = "small"
+
+    def build(self) -> Problem:
+        """Return the task's world and map."""
+        spaces = Box((0.0, 0.0), (_SIDE, _SIDE)), Box.of(1.0, 2)
+        mdp = MDP(initial, move, nearness, never, *spaces, self.horizon)
+        return Problem(JaxWorld(mdp), success_return=-1.5 * self.horizon, map=maze_map())
 
 
 def is_free(x: Float[Array, "*n"], y: Float[Array, "*n"]) -> Bool[Array, "*n"]:
@@ -73,7 +98,12 @@ def move(key: Key[Array, ""], state: State, action: Action) -> State:
 
 def at_goal(state: State, action: Action, next_state: State) -> Bool[Array, ""]:
     """Return whether the point is within 0.4 of the goal."""
-    return jnp.sum((next_state - jnp.array([0.5, 2.5])) ** 2) <= 0.4**2
+    return jnp.sum((next_state - jnp.array(GOAL)) ** 2) <= 0.4**2
+
+
+def nearness(state: State, action: Action, next_state: State) -> Float[Array, ""]:
+    """Return minus the straight-line distance to the goal."""
+    return -jnp.linalg.norm(next_state - jnp.array(GOAL))
 
 
 def reward(state: State, action: Action, next_state: State) -> Float[Array, ""]:
