@@ -1,6 +1,5 @@
 """Episodes by scan: streams of steps, draws from d_pi, returns. All for one MDP and one policy; callers `vmap`."""
 
-import dataclasses
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -10,7 +9,7 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from pcmlp.replay import Transitions
-from pcmlp.trees import map_leading, select, short_scan
+from pcmlp.trees import select, short_scan
 from pcmlp.types import MDP, Action, Carry, Policy, State
 
 _EPISODES, _SEARCHED_EPISODES = 32, 4  # episodes of `estimate_promise`; searching is expensive

@@ -145,6 +145,7 @@ class Planner(Part):
     """The planning oracle OP(Pi, r, P): it sees an `MDP`, real or imagined."""
 
     searches: ClassVar[bool] = False  # whether its policies search at every step
+    reward_size: ClassVar[float] = 100.0  # the largest reward of a step that its constants are tuned to
 
     @abc.abstractmethod
     def init(self, key: Key[Array, ""], mdp: MDP) -> Policy:

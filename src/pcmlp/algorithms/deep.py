@@ -37,7 +37,7 @@ from pcmlp.algorithms.stages import (
     without_goal,
 )
 from pcmlp.algorithms.starts import check_relabel, imagined_starts
-from pcmlp.algorithms.trials import JUDGED, Pay, Trial, propose, see_reward, settle, weigh
+from pcmlp.algorithms.trials import JUDGED, Pay, Trial, measure_novelty, propose, see_reward, settle, weigh
 from pcmlp.bonus import CONTROL, CappedBonus, Covariance, Elliptical, choose_covariance, second_moment
 from pcmlp.features import RandomNetwork, check_draw
 from pcmlp.imagine import (
@@ -234,7 +234,8 @@ def improve(
 ) -> tuple[DeepLearner, Metrics]:
     """Run lines 6 to 11 of iteration n for one seed, given line 5's samples; `key` is the key of the seed."""
     start_key, policy_key, round_key, judge_key = jr.split(stage_key(key, n, STAGE), 4)
-    trial, walked = settle(learner.trial, samples, mdp.horizon, n)
+    novelty = measure_novelty(jr.fold_in(judge_key, 1), learner.bonus, samples, learner.replay)
+    trial, walked = settle(learner.trial, learner.policy, novelty, samples, mdp.horizon, n)
     env_steps = learner.env_steps + jnp.sum(samples.valid)
     samples, rejected = drop_nonfinite(with_executed_actions(samples, mdp))
     phi = freeze_after_first(n, algo.features.draw(feature_key(key), mdp, samples), learner.features)
@@ -266,8 +267,7 @@ def improve(
     rounds = jnp.arange(algo.plans) < algo.rounds, jax.vmap(jr.split)(jr.split(round_key, algo.plans))
     (model, exploring, deploying), metrics = scan(one_round, (learner.model, policy, policy), rounds)
     candidate = deploying.without_bonus() if algo.exploits else deploying
-    streams = samples.valid.shape[0] // mdp.horizon
-    trial, judged = propose(judge_key, algo, mdp, imagined(model, jnp.array(False)), trial, candidate, streams)
+    trial, judged = propose(judge_key, algo, mdp, imagined(model, jnp.array(False)), trial, candidate, n)
     paid = mean_bonus(mdp, learner, phi, samples)
     learner = DeepLearner(exploring, env_steps, trial, covariance, model, bonus, replay, seen)
     chosen = {"reward_unit": trial.unit, "bonus_weight": trial.pay.weight * trial.pay.unit}
@@ -326,4 +326,4 @@ def mean_bonus(mdp: MDP, last: DeepLearner, phi: Features, samples: Transitions)
 @eqx.filter_vmap(in_axes=(eqx.if_array(0),))
 def walkers(learner: DeepLearner) -> Policy:
     """Return the policies that collect the next samples: candidates on trial, or those that explore."""
-    return select(learner.trial.walks, learner.trial.candidate.deterministic(), learner.policy)
+    return select(learner.trial.walks, learner.trial.on_trial.deterministic(), learner.policy)
