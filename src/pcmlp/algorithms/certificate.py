@@ -54,10 +54,10 @@ def _promised_deep(keys, algos, mdp, learner, n) -> dict[str, Array]:
         # Use the world's own starts: real episodes do not begin at states of the replay.
         own = own_starts(start_key, mdp, algo.num_starts)
         imagined = imagination(
-            algo, mdp, learner.bonus, learner.seen, own, learner.trial.pay, learner.model, jnp.array(True)
+            algo, mdp, learner.bonus, learner.seen, own, learner.weight, learner.model, jnp.array(True)
         )
         promise = algo.planner.promise(promise_key, imagined, learner.policy)
-        return _as_column(None if promise is None else promise * learner.trial.pay.unit)
+        return _as_column(None if promise is None else promise * learner.weight.unit)
 
     return map_leading(one_seed, keys, algos, learner)
 

@@ -25,7 +25,6 @@ from pcmlp.algorithms.stages import (
     BONUS,
     COLLECT,
     STAGE,
-    UNIT,
     drop_rows,
     feature_key,
     freeze_after_first,
@@ -37,7 +36,8 @@ from pcmlp.algorithms.stages import (
     without_goal,
 )
 from pcmlp.algorithms.starts import check_relabel, imagined_starts
-from pcmlp.algorithms.trials import JUDGED, Pay, Trial, measure_novelty, propose, see_reward, settle, weigh
+from pcmlp.algorithms.trials import JUDGED, Trial, propose, settle
+from pcmlp.algorithms.weight import Weight, largest_reward, measure_novelty, update_weight
 from pcmlp.bonus import CONTROL, CappedBonus, Covariance, Elliptical, choose_covariance, second_moment
 from pcmlp.features import RandomNetwork, check_draw
 from pcmlp.imagine import (
@@ -145,6 +145,11 @@ class Deep(Algorithm):
         return float(round_up(self.samples_per_policy, horizon))
 
     @property
+    def judges(self) -> bool:
+        """Whether the model judges policies to deploy: not those that search, which would take too long."""
+        return self.deploys in ("imagined", "proven") and not (self.planner.searches or self.reward_free)
+
+    @property
     def exploits(self) -> bool:
         """Whether a second policy is planned without the bonus, to be deployed."""
         return self.deploys != "exploring"
@@ -157,7 +162,7 @@ class Deep(Algorithm):
     def imagined_steps(self, horizon: int) -> tuple[int, int]:
         """Return the imagined steps of one real action and of one iteration."""
         action, plan = self.planner.imagined_steps(horizon)
-        judged = 2 * JUDGED * horizon if self.deploys in ("imagined", "proven") and plan else 0
+        judged = 2 * JUDGED * horizon if self.judges else 0
         return action, self.plans * plan + judged
 
     def start(self, keys: Key[Array, " seeds"], mdp: MDP, num_iterations: int) -> "DeepLearner":
@@ -191,7 +196,8 @@ class DeepLearner(Learner):
 
     policy: Policy  # pi_n, explores
     env_steps: Int[Array, "*seeds"]
-    trial: Trial  # the policies that are planned for the reward alone, and what real episodes have shown
+    trial: Trial  # the policies that may be deployed, and what real episodes have shown of them
+    weight: Weight  # of b_n
     covariance: Covariance  # Sigma_n
     model: FittedModel  # P_theta
     bonus: FittedBonus  # b_n, before it is scaled and capped
@@ -220,13 +226,11 @@ def start(key: Key[Array, ""], algo: Deep, mdp: MDP) -> DeepLearner:
     model = algo.model_for(mdp).init(model_key, mdp)  # line 3
     seen = nothing_seen(states)
     starts = jnp.broadcast_to(example.state, (algo.num_starts, states.size))
-    pay = weigh(algo, jnp.zeros(()), jnp.zeros((), int))
-    imagined = imagination(algo, mdp, bonus, seen, starts, pay, model, jnp.array(True))
-    policy = algo.planner.init(policy_key, imagined)  # line 1
-    exploiting = imagination(algo, mdp, bonus, seen, starts, pay, model, jnp.array(False))
-    deploying = algo.planner.init(policy_key, exploiting).without_bonus() if algo.exploits else policy
-    trial = Trial.new(deploying, pay)
-    return DeepLearner(policy, jnp.zeros((), int), trial, covariance, model, bonus, replay, seen)
+    weight = Weight.first(algo)
+    imagined = partial(imagination, algo, mdp, bonus, seen, starts, weight, model)
+    policy = algo.planner.init(policy_key, imagined(jnp.array(True)))  # line 1
+    deployed = algo.planner.init(policy_key, imagined(jnp.array(False))).without_bonus() if algo.exploits else policy
+    return DeepLearner(policy, jnp.zeros((), int), Trial.new(deployed), weight, covariance, model, bonus, replay, seen)
 
 
 def improve(
@@ -234,8 +238,8 @@ def improve(
 ) -> tuple[DeepLearner, Metrics]:
     """Run lines 6 to 11 of iteration n for one seed, given line 5's samples; `key` is the key of the seed."""
     start_key, policy_key, round_key, judge_key = jr.split(stage_key(key, n, STAGE), 4)
-    novelty = measure_novelty(jr.fold_in(judge_key, 1), learner.bonus, samples, learner.replay)
-    trial, walked = settle(learner.trial, learner.policy, novelty, samples, mdp.horizon, n)
+    judge_key, unit_key, novelty_key = jr.split(judge_key, 3)
+    trial, walked = settle(learner.trial, learner.policy, samples, mdp.horizon, learner.weight.largest, n)
     env_steps = learner.env_steps + jnp.sum(samples.valid)
     samples, rejected = drop_nonfinite(with_executed_actions(samples, mdp))
     phi = freeze_after_first(n, algo.features.draw(feature_key(key), mdp, samples), learner.features)
@@ -247,8 +251,10 @@ def improve(
     bonus = algo.bonus.update(stage_key(key, n, BONUS), learner.bonus, phi, sigma, replay)  # b_n
     seen = expand_range(learner.seen, samples)
     starts = imagined_starts(start_key, mdp, replay, algo.num_starts, algo.replay_starts, algo.relabel)
-    trial = see_reward(jr.fold_in(key, UNIT), algo, mdp, trial, seen, replay)
-    imagined = partial(imagination, algo, mdp, bonus, seen, starts, trial.pay)
+    largest = largest_reward(unit_key, mdp, seen, replay)
+    novelty = measure_novelty(novelty_key, learner.bonus, samples, learner.replay)
+    weight, weighed = update_weight(algo, learner.weight, largest, learner.trial.explores & (n > 1), novelty)
+    imagined = partial(imagination, algo, mdp, bonus, seen, starts, weight)
     # paper: the policy continues from iteration to iteration / here: by default each iteration starts a new one. A
     # policy that has converged for the last bonus explores little; a new one finds what it misses in the same model.
     first = imagined(learner.model, jnp.array(True))
@@ -267,21 +273,13 @@ def improve(
     rounds = jnp.arange(algo.plans) < algo.rounds, jax.vmap(jr.split)(jr.split(round_key, algo.plans))
     (model, exploring, deploying), metrics = scan(one_round, (learner.model, policy, policy), rounds)
     candidate = deploying.without_bonus() if algo.exploits else deploying
-    trial, judged = propose(judge_key, algo, mdp, imagined(model, jnp.array(False)), trial, candidate, n)
+    judging = dataclasses.replace(imagined(model, jnp.array(False)), initial=mdp.initial)
+    trial, judged = propose(judge_key, algo, judging, trial, candidate, weight, n)
     paid = mean_bonus(mdp, learner, phi, samples)
-    learner = DeepLearner(exploring, env_steps, trial, covariance, model, bonus, replay, seen)
-    chosen = {"reward_unit": trial.unit, "bonus_weight": trial.pay.weight * trial.pay.unit}
+    learner = DeepLearner(exploring, env_steps, trial, weight, covariance, model, bonus, replay, seen)
     last = {name: values[algo.rounds - 1] for name, values in metrics.items()}  # from the last exploring round
-    return learner, {
-        "bonus_mean": paid,
-        **walked,
-        **chosen,
-        **judged,
-        **covariance.metrics(algo.ridge),
-        **rejected,
-        **tested,
-        **last,
-    }
+    found = {**covariance.metrics(algo.ridge), **rejected, **tested, **walked, **weighed, **judged}
+    return learner, {"bonus_mean": paid, **found, **last}
 
 
 _start = brief_program(eqx.filter_vmap(start, in_axes=(0, None, None)))
@@ -300,7 +298,7 @@ def imagination(
     bonus: FittedBonus,
     seen: Range,
     starts: Float[Array, "n s"],
-    pay: Pay,
+    weight: Weight,
     model: FittedModel,
     explores: Bool[Array, ""],
 ) -> MDP:
@@ -309,21 +307,20 @@ def imagination(
     known = model.complete(mdp)
     if algo.reward_free:
         known = dataclasses.replace(known, reward=RewardFree(known.reward, explores))
-    paid = SwitchedBonus(CappedBonus(bonus, pay.weight, float(mdp.horizon)), explores, actions)
-    imagined = imagine(known, select(explores, model, model.expected()), paid, pay.unit)
+    paid = SwitchedBonus(CappedBonus(bonus, weight.scale, float(mdp.horizon)), explores, actions)
+    imagined = imagine(known, select(explores, model, model.expected()), paid, weight.unit)
     return restrict(imagined, bounds_around(states, seen, algo.margin, algo.bounded), starts)
 
 
 def mean_bonus(mdp: MDP, last: DeepLearner, phi: Features, samples: Transitions) -> Float[Array, ""]:
     """Return the mean of b_{n-1}, for which line 11 planned pi_n, over the states that pi_n visited."""
     promised = eqx.tree_at(lambda b: b.features, last.bonus, phi)  # the first phi was drawn before there were samples
-    pay = last.trial.pay
-    paid = jax.vmap(CappedBonus(promised, pay.weight, float(mdp.horizon)))(samples.state, samples.action)
-    return pay.unit * jnp.mean(paid, where=samples.valid)
+    paid = jax.vmap(CappedBonus(promised, last.weight.scale, float(mdp.horizon)))(samples.state, samples.action)
+    return last.weight.unit * jnp.mean(paid, where=samples.valid)
 
 
 @brief_program
 @eqx.filter_vmap(in_axes=(eqx.if_array(0),))
 def walkers(learner: DeepLearner) -> Policy:
-    """Return the policies that collect the next samples: candidates on trial, or those that explore."""
-    return select(learner.trial.walks, learner.trial.on_trial.deterministic(), learner.policy)
+    """Return the policy of each seed that collects the next samples."""
+    return learner.trial.walker(learner.policy)

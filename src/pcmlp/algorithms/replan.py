@@ -95,7 +95,7 @@ def replan_one(
     own = own_starts(own_key, mdp, algo.num_starts)
     planned = imagined_starts(starts_key, mdp, learner.replay, algo.num_starts, algo.replay_starts, algo.relabel)
     imagined, judged = (
-        imagination(algo, mdp, learner.bonus, learner.seen, starts, learner.trial.pay, learner.model, jnp.array(False))
+        imagination(algo, mdp, learner.bonus, learner.seen, starts, learner.weight, learner.model, jnp.array(False))
         for starts in (planned, own)
     )
 
@@ -152,7 +152,7 @@ def guided_policy(algo: Deep, mdp: MDP, learner: DeepLearner, how: Search) -> Gu
     """Return the searching policy of one seed."""
     unused = jnp.zeros((1, mdp.states.size))  # a search begins at the current state, so starts are unused
     imagined = imagination(
-        algo, mdp, learner.bonus, learner.seen, unused, learner.trial.pay, learner.model, jnp.array(False)
+        algo, mdp, learner.bonus, learner.seen, unused, learner.weight, learner.model, jnp.array(False)
     )
     guide = learner.policy.inference_only() if isinstance(learner.policy, PredrawsNoise) else learner.policy
     return GuidedPolicy(guide, imagined, how.num_plans, how.plan_length)

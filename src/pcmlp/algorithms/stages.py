@@ -19,7 +19,7 @@ from pcmlp.types import MDP, Features, Problem, World, never
 # The key of an iteration is the seed's key with the iteration number folded in, then one of these uses. Other keys of a
 # seed fold in a number that no iteration has.
 COLLECT, STAGE, BONUS = 0, 1, 2
-EVALUATION, FEATURES, PLANNING, PROMISE, UNIT = (2**31 + i for i in range(5))
+EVALUATION, FEATURES, PLANNING, PROMISE = (2**31 + i for i in range(4))
 
 
 def stage_key(key: Key[Array, ""], n: Int[Array, ""] | int, use: int) -> Key[Array, ""]:

@@ -1,36 +1,32 @@
-"""Trials: which policy of a seed is deployed, which one walks, and how much the bonus weighs.
+"""Trials: which policy is deployed, and which one walks next.
 
-Everything here is decided by the model and by the counted episodes of learning; evaluations decide nothing.
+The model and the counted episodes of learning decide; evaluations decide nothing.
 
-**Deployed** is the policy whose real episodes returned most. A policy that walked replaces it if it returned clearly
-more, where `base` is what the first, untrained policy returned and `record` what the deployed one did in its walk:
+**Deployed** is the policy whose own real episodes returned most, its `record`. An exploring policy replaces it if it
+returned clearly more. `base` is what the first, untrained policy returned, `largest` the largest reward of one step:
 
-    return - base > (1 + MARGIN) (record - base)
+    clearly more than y:    x > y + max(MARGIN (y - base), LEAST largest)
 
-As long as no policy has done so, the model decides between the last two candidates.
+As long as no policy has returned clearly more than `base`, the model decides between the last two candidates.
 
-**Trial.** The candidate is the policy that was planned for the reward alone. Where the model promises clearly more than
-the deployed policy is known to return, it collects the samples of the next iteration, without its noise. A trial that
-failed is followed by an exploring iteration.
+**The candidate** is the policy that was planned for the reward alone. Where the model promises clearly more than the
+deployed policy is known to return, the candidate collects the samples of the next iteration, without its noise. It is
+then deployed if it returned at least nearly as much as the record. A trial that failed is followed by an exploring
+iteration.
 
-    promise - base > (1 + MARGIN) (known - base),     known = min(record, promise of the deployed policy)
+    promise - std > known,     known = min(record, what the model promises of the deployed policy)
+    return - base > TOLERANCE (record - base)
 
-Policies that continue from iteration to iteration (`fresh=false`) need no trials: the exploring policy is nearly the
+**Again.** One lucky episode makes a record that nothing beats. So in every fourth iteration without a trial, the
+deployed policy itself walks, and its record becomes the mean of its walks.
+
+A policy that continues from iteration to iteration (`fresh=false`) needs no trials: the exploring policy is nearly the
 candidate, so its own walk shows what it is worth.
 
-**Weight.** With `bonus_scale=auto`, the weight of the bonus is measured in units of the largest reward of one step:
-
-    c = LEAST 2^level unit
-
-The level is 0 after a success. It rises after an exploring walk whose states were less novel than those of the replay,
-by the bonus itself, and falls after one whose states were more novel. So the bonus weighs next to nothing where the
-reward leads, and grows where the reward holds the policy back, whatever the scale of either.
-
-paper: c is given; one policy explores and is deployed / here: as above, and a given c is used as it is.
+paper: one policy explores and is deployed / here: as above, with `deploys=proven`.
 """
 
-import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
@@ -38,156 +34,121 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from pcmlp.replay import Replay, Transitions
+from pcmlp.algorithms.weight import Weight
+from pcmlp.replay import Transitions
 from pcmlp.rollout import episode_return, mean_first_return
-from pcmlp.spaces import Range
 from pcmlp.trees import map_leading, select
-from pcmlp.types import MDP, FittedBonus, Metrics, Policy, Unknown
+from pcmlp.types import MDP, Metrics, Policy
 
 if TYPE_CHECKING:
     from pcmlp.algorithms.deep import Deep
 
-OPT = dict(kv.split("=") for kv in os.environ.get("PROTO", "").split(",") if kv)
-LEAST, HIGHEST = float(OPT.get("least", 5e-4)), int(OPT.get("highest", 12))  # the least weight, and the highest level
-MARGIN = float(OPT.get("margin", 0.02))
-SIZE = float(OPT.get("size", 0.0))
-CAUTION = float(OPT.get("caution", 1.0))
-NOVEL = float(OPT.get("novel", 1.0))
+MARGIN, LEAST, TOLERANCE = 0.02, 0.05, 0.9
 JUDGED = 16  # imagined episodes that a policy is judged by
-_DRAWN = 4096  # states that a reward function is asked for its largest reward
-_COMPARED = 256  # rows of the replay that a walk's novelty is compared with
-
-
-class Pay(NamedTuple):
-    """The reward that is planned for: r / unit + weight b."""
-
-    unit: Float[Array, "*seeds"]
-    weight: Float[Array, "*seeds"]
+_AGAIN = 4  # iterations between two walks of the deployed policy
 
 
 class Trial(eqx.Module):
-    """What the counted episodes of a seed have shown so far."""
+    """The policies of a seed that may be deployed, and what real episodes have shown of them."""
 
     deployed: Policy
     candidate: Policy  # the newest policy that was planned for the reward alone
-    walks: Bool[Array, "*seeds"]  # whether the candidate collects the next samples
+    tries: Bool[Array, "*seeds"]  # whether the candidate walks next
+    repeats: Bool[Array, "*seeds"]  # whether the deployed policy walks next
     failed: Bool[Array, "*seeds"]  # whether a trial has just failed
-    record: Float[Array, "*seeds"]  # what the deployed policy returned in its walk; -inf before any is proven
+    record: Float[Array, "*seeds"]  # mean return of the deployed policy's walks; -inf before it has walked
+    walks: Float[Array, "*seeds"]  # number of these walks
     base: Float[Array, "*seeds"]  # what the first policy returned
-    level: Int[Array, "*seeds"]  # of the bonus's weight
-    unit: Float[Array, "*seeds"]  # the largest reward of a step so far; 0 before there was any
-    pay: Pay  # what the last plans were paid
+
+    @staticmethod
+    def new(deployed: Policy) -> "Trial":
+        """Return the state before the first iteration."""
+        no, zero = jnp.array(False), jnp.zeros(())
+        return Trial(deployed, deployed, no, no, no, jnp.full((), -jnp.inf), zero, zero)
+
+    @property
+    def explores(self) -> Bool[Array, "*seeds"]:
+        """Whether the exploring policy walks next."""
+        return ~(self.tries | self.repeats)
 
     @property
     def proven(self) -> Bool[Array, "*seeds"]:
         """Whether the deployed policy has shown its return in real episodes."""
-        return self.record > -jnp.inf
+        return self.walks > 0
 
-    @property
-    def on_trial(self) -> Policy:
-        """The policy that walks in a trial: one that is not proven yet."""
-        return select(self.proven, self.candidate, self.deployed)
-
-    @staticmethod
-    def new(deployed: Policy, pay: Pay) -> "Trial":
-        """Return the state before the first iteration."""
-        no, zero = jnp.array(False), jnp.zeros(())
-        return Trial(deployed, deployed, no, no, zero - jnp.inf, zero, jnp.zeros((), int), zero, pay)
+    def walker(self, exploring: Policy) -> Policy:
+        """Return the policy that walks next: the exploring one, or one to deploy, without its noise."""
+        tested = select(self.tries, self.candidate, self.deployed)
+        return select(self.explores, exploring, tested.deterministic())
 
 
-def is_better(value: Float[Array, ""], than: Float[Array, ""], base: Float[Array, ""]) -> Bool[Array, ""]:
-    """Return whether a return is clearly better than another one, above that of the untrained policy."""
-    return value - base > (1 + MARGIN) * jnp.maximum(than - base, 0.0)
+def is_clearly_more(
+    value: Float[Array, ""], than: Float[Array, ""], base: Float[Array, ""], largest: Float[Array, ""]
+) -> Bool[Array, ""]:
+    """Return whether a return is clearly more than another one."""
+    return value > than + jnp.maximum(MARGIN * (than - base), LEAST * largest)
 
 
 def settle(
-    trial: Trial, policy: Policy, novelty: Float[Array, ""], samples: Transitions, horizon: int, n: Int[Array, ""]
+    trial: Trial, exploring: Policy, samples: Transitions, horizon: int, largest: Float[Array, ""], n: Int[Array, ""]
 ) -> tuple[Trial, Metrics]:
-    """Return the trial after line 5: what the policy that walked is worth, and how much the next bonus weighs."""
+    """Return the trial after line 5: the policy that walked may be deployed, or lose its place."""
     returned = mean_first_return(samples, horizon)
     base = jnp.where(n == 1, returned, trial.base)
-    better = (n > 1) & is_better(returned, trial.record, base)
-    walked = select(trial.walks, trial.on_trial, policy)
-    explored = ~trial.walks & (n > 1)
-    level = jnp.clip(trial.level + jnp.where(novelty < NOVEL, 1, -1) * explored, 0, HIGHEST)
+    known = jnp.where(trial.proven, trial.record, base)
+    clearly = is_clearly_more(returned, known, base, largest)
+    nearly = trial.proven & (returned - base > TOLERANCE * (trial.record - base))
+    succeeds = jnp.where(trial.tries, clearly | nearly, clearly & (n > 1))
+    again = trial.repeats & trial.proven
+    deployed = select(trial.explores, exploring, select(trial.tries, trial.candidate, trial.deployed))
+    walks = jnp.where(again, trial.walks + 1.0, jnp.where(succeeds, 1.0, trial.walks))
+    mean = trial.record + (returned - trial.record) / walks
     settled = Trial(
-        deployed=select(better, walked, trial.deployed),
+        deployed=select(succeeds & ~again, deployed, trial.deployed),
         candidate=trial.candidate,
-        walks=jnp.array(False),
-        failed=trial.walks & ~better,
-        record=jnp.where(better, returned, trial.record),
+        tries=jnp.array(False),
+        repeats=jnp.array(False),
+        failed=~trial.explores & ~again & ~succeeds,
+        record=jnp.where(again, mean, jnp.where(succeeds, returned, trial.record)),
+        walks=walks,
         base=base,
-        level=jnp.where(better, 0, level),
-        unit=trial.unit,
-        pay=trial.pay,
     )
-    return settled, {"walked_return": returned, "tried": trial.walks.astype(jnp.float32), "novelty": novelty}
-
-
-def measure_novelty(key: Key[Array, ""], bonus: FittedBonus, samples: Transitions, replay: Replay) -> Float[Array, ""]:
-    """Return the bonus of the samples, which have not been counted yet, relative to that of the replay's rows."""
-    rows = replay.windows(key, _COMPARED, 1)
-    new = jnp.mean(jax.vmap(bonus)(samples.state, samples.action), where=samples.valid)
-    old = jnp.mean(jax.vmap(bonus)(rows.state[:, 0], rows.action[:, 0]), where=rows.valid[:, 0])
-    return new / old
-
-
-def largest_reward(key: Key[Array, ""], mdp: MDP, seen: Range, replay: Replay) -> Float[Array, ""]:
-    """Return the largest |r| of a single step: of the replay and, where the reward is given as a function, of random
-    states in the box of what was seen, or in the observation space where that has bounds. 0 if nothing was paid."""
-    paid = jnp.where(replay.data.valid, jnp.abs(replay.data.reward), 0.0)
-    if not isinstance(mdp.reward, Unknown):
-        states, actions = mdp.boxes
-        bounded = jnp.isfinite(states.low) & jnp.isfinite(states.high)
-        low, high = jnp.where(bounded, states.low, seen.low), jnp.where(bounded, states.high, seen.high)
-        state_key, action_key = jr.split(key)
-        drawn = low + (high - low) * jr.uniform(state_key, (_DRAWN, states.size))
-        taken = jax.vmap(actions.from_unit)(jr.uniform(action_key, (_DRAWN, actions.size), minval=-1.0))
-        # The model may be wrong here, so the drawn state is taken as the next state, too.
-        paid = jnp.concatenate([paid, jnp.abs(jax.vmap(mdp.reward)(drawn, taken, drawn))])
-    return jnp.max(jnp.where(jnp.isfinite(paid), paid, 0.0))
-
-
-def weigh(algo: "Deep", unit: Float[Array, ""], level: Int[Array, ""]) -> Pay:
-    """Return what to plan for: r + c b in units of the reward, where c is given or follows from the walks."""
-    known = jnp.where(unit > 0, unit, 1.0)
-    auto = LEAST * 2.0 ** (level if algo.fresh else 0) * known
-    scale = jnp.where(jnp.isnan(algo.bonus_scale), auto, algo.bonus_scale)
-    divisor = jnp.where(algo.rescales, known / (SIZE or algo.planner.reward_size), 1.0)
-    return Pay(divisor, scale / divisor)
-
-
-def see_reward(key: Key[Array, ""], algo: "Deep", mdp: MDP, trial: Trial, seen: Range, replay: Replay) -> Trial:
-    """Return the trial with the unit of the rewards so far, and what to plan for next."""
-    unit = jnp.maximum(trial.unit, largest_reward(key, mdp, seen, replay))
-    return eqx.tree_at(lambda t: (t.unit, t.pay), trial, (unit, weigh(algo, unit, trial.level)))
+    walked = {"tried": trial.tries | (trial.repeats & ~again), "repeated": again}
+    return settled, {"walked_return": returned, **{name: flag.astype(jnp.float32) for name, flag in walked.items()}}
 
 
 def propose(
-    key: Key[Array, ""], algo: "Deep", mdp: MDP, imagined: MDP, trial: Trial, candidate: Policy, n: Int[Array, ""]
+    key: Key[Array, ""],
+    algo: "Deep",
+    imagined: MDP,
+    trial: Trial,
+    candidate: Policy,
+    weight: Weight,
+    n: Int[Array, ""],
 ) -> tuple[Trial, Metrics]:
-    """Return the trial of a new candidate: whether it is deployed now, or has to walk first."""
-    if algo.deploys in ("exploring", "newest") or algo.planner.searches or algo.reward_free:
+    """Return the trial with a new candidate: whether it is deployed now, walks next, or neither. Imagined episodes
+    begin at the world's own starts."""
+    largest = weight.largest
+    if not algo.judges:
         return eqx.tree_at(lambda t: (t.deployed, t.candidate), trial, (candidate, candidate)), {}
-    judged = eqx.tree_at(lambda m: m.initial, imagined, mdp.initial)
     both = jax.tree.map(lambda x, y: jnp.stack([x, y]) if eqx.is_array(x) else x, candidate, trial.deployed)
     keys = jr.split(key, JUDGED)
-    returns = trial.pay.unit * map_leading(
-        lambda policy: jax.vmap(lambda k: episode_return(k, judged, policy.deterministic()))(keys), both
+    returns = weight.unit * map_leading(
+        lambda policy: jax.vmap(lambda k: episode_return(k, imagined, policy.deterministic()))(keys), both
     )
     promise, again = jnp.mean(returns, axis=1)
+    seen = {"candidate_imagined": promise, "deployed_imagined": again}
     if algo.deploys == "imagined":
         deployed = select((promise >= again) | ~jnp.isfinite(again), candidate, trial.deployed)
-        return eqx.tree_at(lambda t: (t.deployed, t.candidate), trial, (deployed, candidate)), {}
-    favoured = (n == 1) | trial.failed | is_better(promise, again, trial.base)
+        return eqx.tree_at(lambda t: (t.deployed, t.candidate), trial, (deployed, candidate)), seen
+    favoured = (n == 1) | trial.failed | is_clearly_more(promise, again, trial.base, largest)
     deployed = select(favoured & ~trial.proven, candidate, trial.deployed)
-    promised = jnp.where(favoured, promise, again)
-    cautious = promise - CAUTION * jnp.std(returns[0])
-    opens = jnp.where(
-        trial.proven,
-        is_better(cautious, jnp.minimum(trial.record, again), trial.base),
-        is_better(promised, trial.base, trial.base),
-    )
-    walks = (opens | (n == 1)) & ~trial.failed & algo.fresh
-    trial = eqx.tree_at(lambda t: (t.deployed, t.candidate, t.walks), trial, (deployed, candidate, walks))
-    return trial, {"candidate_imagined": promise, "deployed_imagined": again, "record": trial.record}
+    known = jnp.minimum(trial.record, again)
+    opens = trial.proven & is_clearly_more(promise - jnp.std(returns[0]), known, trial.base, largest)
+    # An unproven policy is deployed already: it is tried as the deployed one.
+    hopeful = ~trial.proven & is_clearly_more(jnp.where(favoured, promise, again), trial.base, trial.base, largest)
+    first, repeats = n == 1, trial.proven & (n % _AGAIN == 0)
+    may = ~trial.failed & algo.fresh
+    proposed = (deployed, candidate, may & opens, may & ~opens & (hopeful | first | repeats))
+    trial = eqx.tree_at(lambda t: (t.deployed, t.candidate, t.tries, t.repeats), trial, proposed)
+    return trial, {**seen, "record": jnp.where(trial.proven, trial.record, jnp.nan)}

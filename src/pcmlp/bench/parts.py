@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Key
 from pcmlp.algorithms.deep import Deep, DeepLearner, imagination
 from pcmlp.algorithms.framework import capped_ellipse
 from pcmlp.algorithms.starts import imagined_starts
+from pcmlp.algorithms.weight import Weight
 from pcmlp.bench.clock import compile_call, median_time, time_calls
 from pcmlp.bonus import CappedBonus, second_moment
 from pcmlp.features import Fourier, RandomNetwork
@@ -68,7 +69,7 @@ class Stage(eqx.Module):
             self.bonus,
             self.seen,
             self.starts,
-            weigh(algo, jnp.ones(()), jnp.zeros((), int)),
+            Weight.first(algo),
             self.model,
             jnp.array(explores),
         )

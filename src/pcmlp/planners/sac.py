@@ -92,7 +92,7 @@ class Batch(eqx.Module):
 class SAC(Planner):
     """Soft actor-critic on short imagined episodes."""
 
-    reward_size: ClassVar[float] = 10.0
+    reward_size: ClassVar[float] = 4.0
     updates: int = setting(200, "gradient steps of one plan", least=1, tiny=2)
     streams: int = setting(1000, "episodes imagined side by side", least=1, tiny=16)
     length: int = setting(5, "steps of each imagined episode", least=1)
