@@ -15,6 +15,7 @@ from pcmlp.published import dense_table
 from pcmlp.report.reading import load
 from pcmlp.runs.config import resolve, to_json
 from pcmlp.runs.folder import RunFolder
+from pcmlp.runs.group import group_key
 from pcmlp.runs.metrics import read_table
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -100,6 +101,8 @@ def test_costs_compares_the_defaults_with_two_controls_on_other_seeds():
         settings = {"pcmlp": (), "no-bonus": ("bonus_scale=0",), "covariance-off": ("covariance=off",)}[job.label]
         assert job.config().algorithm == resolve(job.task, settings=settings).algorithm
         assert (job.seeds, job.steps) == ((10, 11, 12, 13), 200_000)
+    for task in costs.TASKS:  # on a GPU, one program iterates the three
+        assert len({group_key(job.config()) for job in costs.jobs() if job.task == task}) == 1
 
 
 def test_differences_are_in_units_of_what_is_learned_without_a_bonus():
