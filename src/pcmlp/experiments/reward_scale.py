@@ -81,14 +81,17 @@ def learn_seed(job: Job) -> Row:
     given = split_settings(job.settings)
     own = [f"{key}={text}" for key, text in given.items() if not key.startswith("task.")]
     goal, mdp = float(given["task.goal_reward"]), job.config().task.build().world.mdp
-    functions = {} if job.label == LEARNED else {"reward": mdp.reward, "terminal": mdp.terminal}
+    reward, terminal = (None, None) if job.label == LEARNED else (mdp.reward, mdp.terminal)
     evaluations: list[tuple[int, float]] = []
 
     def note(agent: DeepPCMLP, metrics: Mapping[str, Any]) -> None:
-        evaluations.append((int(metrics["env_steps"]), metrics["eval_return_mean"] / goal))
+        share = round(metrics["eval_return_mean"] / goal, 4)  # of the episodes; float32 returns are not exact
+        evaluations.append((int(metrics["env_steps"]), share))
 
     began = time.perf_counter()
-    agent = DeepPCMLP(partial(DockEnv, goal), horizon=mdp.horizon, seed=job.seeds[0], settings=own, **functions)
+    agent = DeepPCMLP(
+        partial(DockEnv, goal), reward=reward, terminal=terminal, horizon=mdp.horizon, seed=job.seeds[0], settings=own
+    )
     agent.learn(job.steps, note, eval_episodes=int(given.get("eval_episodes", _EPISODES)))
     seconds = round(time.perf_counter() - began)
     changes = find_changes(evaluations)
@@ -100,7 +103,7 @@ def learn_seed(job: Job) -> Row:
         "env_steps_to_success": changes[0] if changes else "",
         "env_steps_to_sustained_success": "" if last_success(changes) is None else last_success(changes),
         "final_return": round(float(goal * shares[-1]), 6),
-        "final_success": round(float(shares[-1]), 4),
+        "final_success": float(shares[-1]),
         "evaluations_after": int(after.sum()),
         "kept": int((shares[after] >= SUCCESS).sum()),
         "wall_s": seconds,
