@@ -10,7 +10,7 @@ import pytest
 from written_runs import write_summary
 
 from pcmlp.errors import ConfigError
-from pcmlp.experiments import as_printed, catalogue, demo, held_out
+from pcmlp.experiments import as_printed, catalogue, demo, fixed, held_out
 from pcmlp.experiments.experiment import Done, slope, solved_columns, timed_tables, vanishing_tables, write_table
 from pcmlp.experiments.job import FULL
 from pcmlp.experiments.paper import EXPERIMENTS
@@ -113,6 +113,25 @@ def test_sparse_has_every_algorithm_and_its_controls_differ_in_one_setting():
         ours = set(jobs[f"{task}/pcmlp"].settings)
         assert set(jobs[f"{task}/no-bonus"].settings) - ours == {"bonus_scale=0"}
         assert set(jobs[f"{task}/covariance-off"].settings) - ours == {"covariance=off"}
+
+
+def test_the_runs_of_older_results_have_a_fixed_weight_and_those_of_the_scale_find_theirs():
+    """A change of the default may not change what was measured."""
+    found = {}
+    for name, made in EXPERIMENTS.items():
+        for job in made.jobs():
+            if job.algo == "pcmlp" and "bonus_scale=0" not in job.settings:
+                algorithm = job.config().algorithm
+                own = algorithm.bonus_scale == "auto" and algorithm.rescales and algorithm.deploys == "proven"
+                given = algorithm.bonus_scale != "auto" and not algorithm.rescales and algorithm.deploys != "proven"
+                found.setdefault(name, set()).add("own" if own else "fixed" if given else "mixed")
+    assert found.pop("scale") == found.pop("costs") == {"own"}
+    assert all(kinds == {"fixed"} for kinds in found.values())
+    assert {"sparse", "dense", "controls", "held_out", "wall_clock", "as_printed"} <= set(found)
+
+
+def test_a_changed_setting_replaces_the_old_one():
+    assert fixed.change(("a=1", "b=2"), "b=3", "c=4") == ("a=1", "b=3", "c=4")
 
 
 def test_the_dense_table_has_what_was_published():
@@ -228,7 +247,7 @@ def test_the_demo_compares_and_writes_a_page(tmp_path, monkeypatch, capsys):
         folder, held = RunFolder.create(out, to_json(config))
         held.close()
         for n in (0, 1):
-            success = float(n * (config.algorithm.bonus_scale > 0))
+            success = float(n * (config.algorithm.bonus_scale != 0))
             scores = {"eval_return_mean": 90 * success, "eval_return_std": 0.0, "eval_success": success, "wall_s": 1.0}
             folder.metrics.append([{"iteration": n, "seed": s, "env_steps": 200 * n, **scores} for s in config.seeds])
         return {"status": "finished"}

@@ -198,6 +198,9 @@ def test_a_measured_table_is_made_once(places, monkeypatch):
     for _ in range(2):
         paper.conduct(lemma, [], FULL, runs, results)
     assert made == [FULL]
+    left_out = Experiment("none", "None", "", "", list, lambda done: iter(()), measured={"lemma": lambda scale: []})
+    paper.conduct(left_out, [], FULL, runs, results)
+    assert not (results / "none/lemma.csv").exists()
     (results / "locks/lemma.csv").write_text("x,y\n1")
     with pytest.raises(ConfigError, match=r"lemma.csv: edited; remove it to make it again"):
         paper.conduct(lemma, [], FULL, runs, results)

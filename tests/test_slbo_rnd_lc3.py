@@ -146,10 +146,10 @@ def test_robots_and_anybodys_environment_have_presets():
     assert resolve("half-cheetah", "slbo").algorithm.rounds == 20
     for algo in RIVALS:
         assert isinstance(METHODS[algo].algorithm, Deep)  # and so has a model that a new reward can be planned in
-    slbo, rnd, pcmlp = (METHODS[algo].preset("ours", "gym:ID", "gym", 1000) for algo in ("slbo", "rnd", "pcmlp"))
+    slbo = METHODS["slbo"].preset("ours", "gym:ID", "gym", 1000)
     assert slbo["rounds"] == 5  # as in its own preset: 20 for 4,000
-    assert not rnd["keeps_better"]  # ours alone
-    assert pcmlp["keeps_better"]
+    for algo, task, deploys in (("rnd", "acrobot", "newest"), ("rnd", "half-cheetah", "imagined")):
+        assert resolve(task, algo).algorithm.deploys == deploys  # trials are ours alone
     assert isinstance(resolve("gym:Pendulum-v1", "lc3").algorithm.planner, MPPI)
 
 

@@ -120,7 +120,7 @@ METHOD = Method(
     presets={
         "ours": {
             **SMALL,
-            "robot": {**ROBOT, "bonus_scale": 0.1, "bonus.steps": 2_000},
+            "robot": {**ROBOT, "bonus_scale": 0.1, "bonus.steps": 2_000, "deploys": "imagined"},
             "gym": ANY,
         }
     },

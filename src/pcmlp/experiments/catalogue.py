@@ -20,6 +20,7 @@ from pcmlp.experiments.experiment import (
     timed_tables,
     vanishing_tables,
 )
+from pcmlp.experiments.fixed import FIXED, FIXED_GYM, FIXED_ROBOT, change
 from pcmlp.experiments.job import NO_BONUS, NO_COVER, PAPER_SEEDS, Job
 from pcmlp.parts import methods_for
 from pcmlp.tasks import TASKS
@@ -33,11 +34,11 @@ MAZE = "point-umaze"
 
 SPARSE_TASKS = (CAR, ACROBOT, MAZE)
 _FIVE, _FEW = "samples_per_policy=1000", "eval_episodes=5"
-_OURS = (_FIVE, "rounds=4")
+_OURS = (*FIXED, _FIVE, "rounds=4")
 _SEARCH = ("samples_per_policy=2000", "planner.num_plans=200", "planner.elites=20", "planner.particles=5", _FEW)
 _SPARSE: dict[str, tuple[str, tuple[str, ...]]] = {  # label -> method, settings
     "pcmlp": ("pcmlp", _OURS),
-    "no-bonus": ("pcmlp", (*_OURS, NO_BONUS)),
+    "no-bonus": ("pcmlp", change(_OURS, NO_BONUS)),
     "covariance-off": ("pcmlp", (*_OURS, NO_COVER)),
     "rnd": ("rnd", (_FIVE, "rounds=4")),
     "slbo": ("slbo", (_FIVE, "rounds=5")),
@@ -64,8 +65,8 @@ def sparse_jobs() -> list[Job]:
         *(sparse_job(task, label) for label in _SPARSE for task in SPARSE_TASKS),
         # PETS-GT knows the dynamics and learns nothing, so one iteration is enough.
         *(Job("sparse", task, "pets-gt", "pets-gt", 200, (), PAPER_SEEDS) for task in SPARSE_TASKS),
-        Job("sparse", "hand-egg", "pcmlp", "pcmlp", 60_000, (), PAPER_SEEDS),
-        Job("sparse", "hand-egg", "no-bonus", "pcmlp", 60_000, (NO_BONUS,), PAPER_SEEDS),
+        Job("sparse", "hand-egg", "pcmlp", "pcmlp", 60_000, FIXED_ROBOT, PAPER_SEEDS),
+        Job("sparse", "hand-egg", "no-bonus", "pcmlp", 60_000, change(FIXED_ROBOT, NO_BONUS), PAPER_SEEDS),
     ]
 
 
@@ -86,10 +87,15 @@ DENSE_TASKS = tuple(task for task in as_printed.DENSE if task != "pendulum")
 
 
 def dense_job(
-    task: str, label: str = "pcmlp", *settings: str, steps: int = 200_000, seeds: tuple[int, ...] = PAPER_SEEDS
+    task: str,
+    label: str = "pcmlp",
+    *settings: str,
+    steps: int = 200_000,
+    seeds: tuple[int, ...] = PAPER_SEEDS,
+    fixed: tuple[str, ...] = FIXED_ROBOT,
 ) -> Job:
     """Return a run of `dense`."""
-    return Job("dense", task, label, "pcmlp", steps, settings, seeds)
+    return Job("dense", task, label, "pcmlp", steps, change(fixed, *settings), seeds)
 
 
 def dense_jobs() -> list[Job]:
@@ -98,12 +104,12 @@ def dense_jobs() -> list[Job]:
         *(dense_job(task) for task in DENSE_TASKS),
         dense_job("pendulum", "pcmlp", "preset=dense", steps=4_000),
         # the effect of each part of the preset
-        dense_job(CHEETAH, "plain-critics", "planner.normed=false", "margin=3", "keeps_better=false"),
+        dense_job(CHEETAH, "plain-critics", "planner.normed=false", "margin=3", "deploys=newest"),
         dense_job(CHEETAH, "no-bonus", NO_BONUS),
         dense_job(CHEETAH, "covariance-off", NO_COVER),
         dense_job(CHEETAH, "ensemble", "model.members=5"),
         # reward and end are learned, in environments that the library does not know
-        dense_job("gym:InvertedPendulum-v5", steps=8_000, seeds=(0, 1, 2)),
+        dense_job("gym:InvertedPendulum-v5", steps=8_000, seeds=(0, 1, 2), fixed=FIXED_GYM),
         dense_job("gym:Pusher-v5", "pcmlp", "preset=dense", steps=8_000, seeds=(0, 1, 2)),
     ]
 
@@ -177,7 +183,8 @@ def timed_jobs() -> list[Job]:
     """Return the runs of `wall_clock`: every method."""
 
     def job(algo: str) -> Job:
-        probe = Job("wall_clock", CAR, algo, algo, 30_000, ("eval_episodes=1",), PAPER_SEEDS)
+        fixed = FIXED if algo == "pcmlp" else ()
+        probe = Job("wall_clock", CAR, algo, algo, 30_000, (*fixed, "eval_episodes=1"), PAPER_SEEDS)
         return replace(probe, steps=int(TIMED_ITERATIONS * probe.config().steps_per_iteration))
 
     return [job(algo) for algo in methods_for(CAR, TASKS[CAR].kind)]
@@ -199,30 +206,37 @@ WALL_CLOCK = Experiment(
 # controls of the classic tasks collect fifteen episodes per policy, so that thirty thousand steps make ten policies.
 
 _MANY = "samples_per_policy=3000"
-_CONTROLS: Sequence[tuple[str, str, str, int, tuple[str, ...]]] = (  # task, label, method, steps, settings
-    (MAZE, "pcmlp", "pcmlp", 10_000, ()),
-    (MAZE, "no-bonus", "pcmlp", 20_000, (NO_BONUS,)),
-    (MAZE, "covariance-off", "pcmlp", 20_000, (NO_COVER,)),
-    (MAZE, "unbounded", "pcmlp", 10_000, ("bounded=false",)),
-    (MAZE, "own-starts", "pcmlp", 10_000, ("replay_starts=0",)),
-    (MAZE, "one-policy", "pcmlp", 10_000, ("fresh=false",)),
-    (MAZE, "plain", "pcmlp", 10_000, ("bounded=false", "replay_starts=0", "fresh=false")),
-    (CAR, "pcmlp", "pcmlp", 3_000, ()),
-    (ACROBOT, "pcmlp", "pcmlp", 2_000, ()),
-    (CAR, "no-bonus", "pcmlp", 30_000, (NO_BONUS, _MANY)),
-    (CAR, "covariance-off", "pcmlp", 30_000, (NO_COVER, _MANY)),
-    (ACROBOT, "no-bonus", "pcmlp", 30_000, (NO_BONUS, _MANY)),
-    (ACROBOT, "covariance-off", "pcmlp", 30_000, (NO_COVER, _MANY)),
-    (CAR, "pcmlp-mppi", "pcmlp-mppi", 4_000, ()),
-    (ACROBOT, "pcmlp-mppi", "pcmlp-mppi", 4_000, ()),
+_CONTROLS: Sequence[tuple[str, str, int, tuple[str, ...]]] = (  # task, label, steps, what differs from the method
+    (MAZE, "pcmlp", 10_000, ()),
+    (MAZE, "no-bonus", 20_000, (NO_BONUS,)),
+    (MAZE, "covariance-off", 20_000, (NO_COVER,)),
+    (MAZE, "unbounded", 10_000, ("bounded=false",)),
+    (MAZE, "own-starts", 10_000, ("replay_starts=0",)),
+    (MAZE, "one-policy", 10_000, ("fresh=false",)),
+    (MAZE, "plain", 10_000, ("bounded=false", "replay_starts=0", "fresh=false")),
+    (CAR, "pcmlp", 3_000, ()),
+    (ACROBOT, "pcmlp", 2_000, ()),
+    (CAR, "no-bonus", 30_000, (NO_BONUS, _MANY)),
+    (CAR, "covariance-off", 30_000, (NO_COVER, _MANY)),
+    (ACROBOT, "no-bonus", 30_000, (NO_BONUS, _MANY)),
+    (ACROBOT, "covariance-off", 30_000, (NO_COVER, _MANY)),
 )
+
+
+def controls_jobs() -> list[Job]:
+    """Return the runs of `controls`."""
+    return [
+        *(Job("controls", task, label, "pcmlp", steps, change(FIXED, *own)) for task, label, steps, own in _CONTROLS),
+        *(Job("controls", task, "pcmlp-mppi", "pcmlp-mppi", 4_000) for task in (CAR, ACROBOT)),
+    ]
+
 
 CONTROLS = Experiment(
     "controls",
     "What each part of Deep PC-MLP changes",
     "section 7.1; our deviations",
     "what each part of Deep PC-MLP changes on mountain-car, acrobot, a maze",
-    lambda: [Job("controls", *made) for made in _CONTROLS],
+    controls_jobs,
     per_run("controls", solved_columns),
 )
 

@@ -1,7 +1,8 @@
 """The paper's claims, in our words: where each stands, the rule by which it is judged, and the results it needs.
 
 Results are named by EXPERIMENT/TASK/LABEL. The first reading of a claim has the paper's settings where there are
-such runs. Many claims have a second one, in which the same rule is applied to runs with our default settings.
+such runs. Many claims have a second one, in which the same rule is applied to runs with our settings. Those runs are
+older than `bonus_scale=auto`, so their weight of the bonus is fixed (`fixed`).
 """
 
 from pcmlp.experiments import rules
@@ -12,7 +13,7 @@ from pcmlp.experiments.verdict import Claim, Reading, Rule
 from pcmlp.published import PAPER, dense_table
 from pcmlp.report.words import format_percent
 
-OURS = "our default settings"
+OURS = "our settings with a fixed weight of the bonus"
 OWN = "each method's own settings"
 SMALL_SPARSE = "section 7.1, figure 2"
 BONUS_ABLATION = "section 7.4, figure 4"

@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Float
 from pcmlp.algorithms.deep import Deep
 from pcmlp.algorithms.replan import Ahead, Search
 from pcmlp.experiments.experiment import Done, Experiment, Row, Rows, Tables, write_table
+from pcmlp.experiments.fixed import FIXED, FIXED_ROBOT, change
 from pcmlp.experiments.job import NO_BONUS, NO_COVER, PAPER_SEEDS, SEEDS, Job, Scale
 from pcmlp.maps import Map
 from pcmlp.report.reading import load
@@ -80,7 +81,9 @@ def jobs() -> list[Job]:
     def job(task: str, label: str, *settings: str, algo: str = "pcmlp") -> Job:
         # An ant's return is for moving, which is of no interest here: two episodes are enough.
         few, seeds = (("eval_episodes=2",), PAPER_SEEDS) if task == "ant-umaze" else ((), SEEDS)
-        return Job("held_out", task, label, algo, _STEPS[task], ("reward_free=true", *few, *settings), seeds)
+        fixed = (FIXED_ROBOT if task == "ant-umaze" else FIXED) if algo == "pcmlp" else ()
+        own = change((*fixed, "reward_free=true", *few), *settings)
+        return Job("held_out", task, label, algo, _STEPS[task], own, seeds)
 
     return [
         job("point-umaze", "pcmlp"),

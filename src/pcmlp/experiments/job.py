@@ -267,6 +267,8 @@ QUICK = Scale(
         ),
         "ablation": ("mountain-car/*",),
         "forgetting": ("mountain-car/*",),
+        "scale": ("dock/goal-1", "dock/goal-100", "dock/class-100", "mountain-car/*"),
+        "costs": ("half-cheetah/*",),
     },
     most={"lemma_samples": 10_000, "lemma_runs": 20, "trials": 20, "plan_rounds": 5, "plan_attempts": 1, "places": 3},
 )
@@ -290,6 +292,8 @@ SMOKE = Scale(
         "ablation": ("mountain-car/pcmlp", "mountain-car/no-bonus", "mountain-car/covariance-off"),
         "planners": ("mountain-car/*",),
         "forgetting": ("mountain-car/*",),
+        "scale": ("dock/goal-1", "dock/class-1", "deceptive-umaze/*"),
+        "costs": ("half-cheetah/*",),
     },
     most={"lemma_samples": 300, "lemma_runs": 3, "trials": 2, "plan_rounds": 1, "plan_attempts": 1, "places": 2},
 )

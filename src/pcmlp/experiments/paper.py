@@ -10,7 +10,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pcmlp.errors import ConfigError
-from pcmlp.experiments import as_printed, budget, catalogue, forgetting, held_out, lemmas, pool, theorems
+from pcmlp.experiments import (
+    as_printed,
+    budget,
+    catalogue,
+    costs,
+    forgetting,
+    held_out,
+    lemmas,
+    pool,
+    reward_scale,
+    theorems,
+)
 from pcmlp.experiments.claims import CLAIMS
 from pcmlp.experiments.experiment import Done, Experiment, write_table
 from pcmlp.experiments.job import FULL, SCALES, Engine, Job, Scale, check_result, check_run, is_finished, run_local
@@ -43,6 +54,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         theorems.CERTIFICATE,
         catalogue.CONTROLS,
         catalogue.OWN_TASKS,
+        reward_scale.SCALE,
+        costs.COSTS,
     )
 }
 ALL = "all"
@@ -219,8 +232,9 @@ def conduct(
     describe(experiment, scale, folder, order)
     for name, measure in experiment.measured.items():
         table = folder / f"{name}.csv"
-        if whole and not (table.exists() and read_table(table)):  # reading raises if it is damaged
-            write_table(table, measure(scale))
+        made = table.exists() and read_table(table)  # reading raises if it is damaged
+        if whole and not made and (rows := measure(scale)):
+            write_table(table, rows)
     candidates = {job.where: job for job in [*map(scale.apply, experiment.jobs()), *jobs]}  # new jobs override
     finished = [job for job in candidates.values() if is_finished(job.config(), results / job.where)]
     for name, rows in experiment.tables(Done(tuple(finished), scale, runs, results)):

@@ -19,7 +19,7 @@ from pcmlp.report.reading import Run
 from pcmlp.report.verdict import Verdict
 
 RETURN, SUCCESS, COVERAGE, BONUS = "eval_return_mean", "eval_success", "coverage", "bonus_mean"
-PRINTED, OURS = "pcmlp with preset=paper", "pcmlp with our default settings"
+PRINTED, OURS = "pcmlp with preset=paper", "pcmlp with our settings and a fixed c"
 
 
 class Panel(NamedTuple):

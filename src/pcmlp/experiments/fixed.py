@@ -1,0 +1,19 @@
+"""The weight of the bonus in the results that are older than `bonus_scale=auto`.
+
+These results were made with a weight that was tuned by hand, for rewards as they are. The default now finds its own
+weight, in units of the reward (`scale`). So the jobs of `sparse`, `dense`, `controls`, `held_out` and `wall_clock` name
+the settings that were the default. `preset=paper` and the rivals have settings of their own, which did not change.
+"""
+
+from collections.abc import Sequence
+
+from pcmlp.runs.keys import split_settings
+
+FIXED = ("bonus_scale=0.05", "rescales=off", "deploys=newest")  # classic tasks and the maze
+FIXED_GYM = ("bonus_scale=0.05", "rescales=off", "deploys=imagined")  # gym:ID
+FIXED_ROBOT = ("bonus_scale=0.01", "rescales=off", "deploys=imagined")  # robots, and preset=dense
+
+
+def change(settings: Sequence[str], *changes: str) -> tuple[str, ...]:
+    """Return the settings with some of them replaced, and others added."""
+    return tuple(f"{key}={text}" for key, text in {**split_settings(settings), **split_settings(changes)}.items())
