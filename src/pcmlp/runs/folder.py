@@ -43,14 +43,16 @@ def check_folder(run: Path) -> None:
             raise ConfigError(f"{entry}: not a folder; put the folder itself there, or remove it")
         for each in (entry, *(_list(entry) if kind == "a folder" else ())):
             found = _kind(each)
-            if found == "a folder" and _names_file(each.name.removesuffix(FRESH)):
+            if found == "a folder" and _holds_data(each):
                 found = "not a file"
             if found not in ("a file", "a folder"):
                 raise ConfigError(f"{each}: {found}; put the file itself there, or remove it")
 
 
-def _names_file(name: str) -> bool:
-    return name in _FILES or name.endswith(".safetensors")
+def _holds_data(path: Path) -> bool:
+    """Return whether a run has a file of this name."""
+    name = path.name.removesuffix(FRESH)
+    return name in _FILES or (path.parent.name == "policy" and name.endswith(".safetensors"))
 
 
 def _list(folder: Path) -> list[Path]:
