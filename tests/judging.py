@@ -96,6 +96,7 @@ class Judge:
             Scene("report", "experiment", report, outcomes.reported, page_, 4),
             Scene("resume", "killed/deep", resume["deep"], outcomes.resumed, state),
             Scene("eval", "whole/deep", ("eval", case, *few), outcomes.evaluated, policy),
+            Scene("eval", "whole/deep", ("eval", case, "--iteration", "2", *few), outcomes.evaluated, policy),
             Scene("eval", "plan", ("eval", case, *few), outcomes.evaluated, policy, 2),
             Scene("plan", "whole/deep", plan, outcomes.planned, state, 2),
             Scene("export", "whole/deep", export, outcomes.exported, log),

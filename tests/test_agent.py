@@ -26,6 +26,7 @@ from pcmlp.runs.config import seed_keys
 from pcmlp.runs.findings import may_be_unseen
 from pcmlp.runs.summary import CompileClock
 from pcmlp.tasks.host import GymnasiumWorld
+from pcmlp.trees import take
 from pcmlp.types import Problem
 
 HORIZON, EACH = 10, 20  # steps of an episode and of an iteration
@@ -639,6 +640,29 @@ def test_a_broken_file(agent, saved, tmp_path):
     broken.mkdir()
     refused("broken: ", load)
     refused("nowhere/agent: cannot be written", lambda: agent.save(tmp_path / "nowhere/agent"))
+
+
+def test_the_newest_policy_of_a_saved_agent(agent, tmp_path):
+    """Beside the deployed one, which here is the policy that explores."""
+
+    def load(iteration=None):
+        return DeepPCMLP.load(path, Cart, reward=at_one, iteration=iteration)
+
+    path = tmp_path / "agent"
+    agent.save(path)
+    explores = load()
+    explores._learner = eqx.tree_at(lambda learner: learner.trial.deployed, agent.learner, agent.learner.policy)
+    explores.save(path)
+    newest = agent.learner.trial.candidate
+    for iteration, used in ((None, agent.learner.policy), ("last", newest), (3, newest)):
+        loaded = load(iteration)
+        assert same(loaded.policy(), take(used, 0))
+    assert loaded.evaluate(3) != load().evaluate(3)
+    loaded.learn(EACH)
+    assert same(loaded.policy(), take(loaded.learner.trial.candidate, 0))
+    refused("iteration=2: .*agent has the policy of iteration 3 only; give 3 or last", lambda: load(2))
+    refused("iteration=first: give the number of an iteration, from 0, or last", lambda: load("first"))
+    refused("iteration=-1: give the number of an iteration", lambda: load(-1))
 
 
 def test_an_agent_of_another_task(saved):

@@ -90,7 +90,7 @@ def test_a_run_that_has_no_policy_yet(run, tmp_path, capsys):
     (tmp_path / "policy" / "policy.safetensors").write_bytes(b"\0" * 20)
     assert main(["eval", str(tmp_path)]) == 2
     assert (
-        "policy.safetensors: truncated or edited; remove summary.json and continue with --resume"
+        "policy.safetensors: truncated or edited; remove summary.json, if there is one, and continue the run"
         in capsys.readouterr().err
     )
 

@@ -149,7 +149,7 @@ def test_a_policy_that_was_changed_is_refused(run, tmp_path):
         file.write_bytes(damaged)
         with pytest.raises(
             ConfigError,
-            match="policy.safetensors: truncated or edited; remove summary.json and continue",
+            match="policy.safetensors: truncated or edited; remove summary.json, if there is one, and continue",
         ):
             load_run(again)
     file.write_bytes(data)

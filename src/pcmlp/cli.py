@@ -216,7 +216,7 @@ def fail(line: str, code: int = BAD_INPUT) -> int:
         (r"\banother (algo|out)\b", r"another --\1"),
         (r"\b(resume|search)=True\b", r"--\1"),
         (r"\btrust_code=True\b", "--trust-code"),
-        (r"^(minari|out|port|reward|success|terminal)=", r"--\1 "),
+        (r"^(iteration|minari|out|port|reward|success|terminal)=", r"--\1 "),
         (r"^(minari|video): ", r"--\1: "),
     ):
         line = re.sub(argument, flag, line)

@@ -32,6 +32,11 @@ class PredrawsNoise(Protocol):
         ...
 
 
+def without_critic(policy: Policy) -> Policy:
+    """Return the policy, or those of all seeds, without what only learning needs."""
+    return policy.inference_only() if isinstance(policy, PredrawsNoise) else policy
+
+
 class RolloutState(NamedTuple):
     """The current state of a stream of steps."""
 

@@ -114,6 +114,11 @@ def map_leading(function: Callable, *inputs: PyTree) -> Any:
     return eqx.combine(out, static[0])
 
 
+def drop(where: Callable[[T], PyTree], tree: T) -> T:
+    """Return the tree with None in the places that `where` returns; they may be None already."""
+    return eqx.tree_at(where, tree, replace_fn=lambda _: None, is_leaf=lambda node: node is None)
+
+
 def take(tree: T, index: Shaped[Array, "*n"] | slice | int) -> T:
     """Return the entries `index` of the leading axis of every array."""
     return jax.tree.map(lambda x: x[index] if eqx.is_array(x) else x, tree)

@@ -19,7 +19,7 @@ from pcmlp.agent.learning import (
     score,
     take_steps,
 )
-from pcmlp.agent.predicting import predict
+from pcmlp.agent.predicting import choose_policies, predict
 from pcmlp.agent.setup import Absent, Host, Made, Settings, Wanted, find_device, set_up, use_device
 from pcmlp.algorithms.deep import DeepLearner
 from pcmlp.errors import ConfigError
@@ -88,18 +88,16 @@ class DeepPCMLP:
         self.iteration, self.findings = 0, Findings(made.world.mdp.states, 1)
         self._succeeded: bool | None = None  # whether an evaluation had a success; None before the first
         self.last_steps: Transitions | None = None
-        self.logger = Logger(None)
-        self._device = device
+        self.logger, self._device = Logger(None), device
         self._learner: DeepLearner | None = None
-        self._bonus = 0.0
+        self._bonus, self._newest = 0.0, False
         self._first_step = 0  # env steps at which `num_timesteps` begins
         self.log_folder: Path | None = None
         self._generator = np.random.default_rng(self.seed)
 
     def _take_over(self, made: Made) -> None:
-        self.made = made
+        self.made, self.world, self.keys = made, made.world, made.keys
         self.config, self.algorithm, self.problem = made
-        self.world, self.keys = made.world, made.keys
 
     def __repr__(self) -> str:
         return f"<DeepPCMLP: {self.made.describe()}, {self._env_steps:,} env steps in {self.iteration} iterations>"
@@ -212,9 +210,8 @@ class DeepPCMLP:
         self.findings.add([jax.tree.map(lambda values: values[None], steps)])
         measured = measure(iteration)
         self._bonus = measured["bonus_mean"]  # per step
-        return measured | {
-            name: float(count) for name, count in {**self._counts(), "env_steps": self._env_steps}.items()
-        }
+        counts = {**self._counts(), "env_steps": self._env_steps}
+        return measured | {name: float(count) for name, count in counts.items()}
 
     def _counts(self) -> dict[str, int]:
         """Return the counts that learning continues from."""
@@ -227,8 +224,8 @@ class DeepPCMLP:
         return None if self.algorithm.reward_free else self.findings.describe_nothing(self._env_steps, **state)
 
     def policy(self, *, explore: bool = False) -> Policy:
-        """Return the policy to deploy, or the one that explores."""
-        return take(self.learner.policy if explore else self.learner.deployed(), 0)
+        """Return the policy to deploy, or the one that `load` chose; or the one that explores."""
+        return take(self.learner.policy if explore else choose_policies(self.learner, self._newest), 0)
 
     def predict(
         self,
@@ -250,12 +247,12 @@ class DeepPCMLP:
             return predict(self.policy(), self.world.mdp, *asked, self._generator)
 
     def evaluate(self, episodes: int = 20) -> tuple[float, float]:
-        """Return the mean and standard deviation of the return of the policy to deploy, without its noise, over a
-        number of episodes that are not used for learning."""
+        """Return the mean and standard deviation of the return of the policy that `predict` uses, without its noise,
+        over a number of episodes that are not used for learning."""
         episodes = check_count("episodes", episodes, 1)
         with use_device(self._device):
-            policy = self.learner.deployed().resolve()
-            returns = self.problem.world.evaluate(evaluation_keys(self.keys), policy, episodes)
+            policies = choose_policies(self.learner, self._newest).resolve()
+            returns = self.problem.world.evaluate(evaluation_keys(self.keys), policies, episodes)
         return float(np.mean(returns)), float(np.std(returns))
 
     def get_vec_normalize_env(self) -> None:
@@ -272,6 +269,7 @@ class DeepPCMLP:
         *,
         reward: Callable | None = None,
         terminal: Callable | None = None,
+        iteration: int | str | None = None,
         workers: int = 0,
         timeout: float = 60.0,
         max_faults: int = 100,
@@ -285,16 +283,18 @@ class DeepPCMLP:
         - `path`: the file.
         - `env`, `reward`, `terminal`: what the agent was made with; the file does not contain them. Without
           `env`, an agent for a named task gets its task back; any other can only `predict` until `set_env` is called.
+        - `iteration`: "last" or its number, to act by the newest policy, now and later, even if another is deployed.
         - `workers` … `device`: as in the constructor.
         - `trust_code`: whether code that the agent's settings name may be imported.
         """
         facts, arrays = saved.read(Path(path))
+        newest = saved.chooses_newest(facts, iteration, str(path))
         host, chosen = Host(workers, timeout, max_faults), find_device(device)
         with use_device(chosen):
             made = saved.set_up_again(facts, env, reward, terminal, host, trust_code=trust_code, where=str(path))
             agent = DeepPCMLP.__new__(DeepPCMLP)
             agent._begin(made, verbose, tensorboard_log, chosen)
             agent._learner = saved.restore(arrays, made, str(path))
-        agent.iteration = int(facts["iteration"])
+        agent.iteration, agent._newest = int(facts["iteration"]), newest
         agent.findings.rewards_seen[0], agent.findings.ends_seen[0] = facts["rewards_seen"], facts["ends_seen"]
         return agent

@@ -9,9 +9,15 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
+from pcmlp.algorithms.deep import DeepLearner
 from pcmlp.errors import ConfigError
 from pcmlp.programs import program
 from pcmlp.types import MDP, Policy
+
+
+def choose_policies(learner: DeepLearner, newest: bool) -> Policy:
+    """Return the policies that act: those that are deployed, or those that the last iteration has planned."""
+    return learner.trial.candidate if newest else learner.deployed()
 
 
 def predict(

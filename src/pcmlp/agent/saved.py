@@ -22,6 +22,7 @@ from pcmlp.imagine import Starts, unknown_functions
 from pcmlp.runs.arrays import load_facts_and_arrays, restore_tree, save_tree
 from pcmlp.runs.config import RunConfig, settings_of_record, to_json
 from pcmlp.runs.durable import Damaged
+from pcmlp.runs.policy import LAST, parse_iteration
 from pcmlp.spaces import Box
 from pcmlp.tasks.registered import PREFIX
 from pcmlp.types import MDP, Action, State, Unknown
@@ -59,6 +60,14 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     if facts.get("format") != _FORMAT:
         raise ConfigError(f"{path}: not an agent that this version saved; give a file that `save` wrote")
     return facts, arrays
+
+
+def chooses_newest(facts: dict[str, Any], iteration: int | str | None, where: str) -> bool:
+    """Return whether the agent acts by the policy of its last iteration; a file has no other iteration's."""
+    if iteration is None or parse_iteration(iteration) in (None, facts["iteration"]):
+        return iteration is not None
+    last = facts["iteration"]
+    raise ConfigError(f"iteration={iteration}: {where} has the policy of iteration {last} only; give {last} or {LAST}")
 
 
 def describe(config: RunConfig, mdp: MDP) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from pcmlp.algorithms.stages import PLANNING
 from pcmlp.algorithms.starts import imagined_starts, own_starts
 from pcmlp.planners import SAC, GuidedPolicy
 from pcmlp.programs import program
-from pcmlp.rollout import PredrawsNoise, estimate_promise, mean_return
+from pcmlp.rollout import estimate_promise, mean_return, without_critic
 from pcmlp.settings import SettingError
 from pcmlp.trees import as_inputs, map_leading, scan, select
 from pcmlp.types import MDP, Metrics, Policy
@@ -154,5 +154,4 @@ def guided_policy(algo: Deep, mdp: MDP, learner: DeepLearner, how: Search) -> Gu
     imagined = imagination(
         algo, mdp, learner.bonus, learner.seen, unused, learner.weight, learner.model, jnp.array(False)
     )
-    guide = learner.policy.inference_only() if isinstance(learner.policy, PredrawsNoise) else learner.policy
-    return GuidedPolicy(guide, imagined, how.num_plans, how.plan_length)
+    return GuidedPolicy(without_critic(learner.policy), imagined, how.num_plans, how.plan_length)

@@ -117,6 +117,7 @@ class Eval:
 
     For example:
       pcmlp eval runs/mountain-car-pcmlp --episodes 20 --video
+      pcmlp eval runs/mountain-car-pcmlp --iteration 5
     """
 
     path: Annotated[Positional[Path], arg(metavar="RUN_OR_PLAN")]
@@ -127,6 +128,8 @@ class Eval:
     """Import the files of code that the run or plan uses, if any."""
     seed: Annotated[str | None, unset("INT", "the episodes of the run's own evaluations")] = None
     """The seed of the episodes."""
+    iteration: Annotated[str | None, unset("INT|last", "those that are deployed")] = None
+    """Evaluate the policies that this iteration has planned, deployed or not."""
     video: Switch = False
     """Film an episode of the first seed as well: video.mp4."""
 
@@ -141,12 +144,13 @@ class Eval:
 
         episodes = None if self.episodes is None else parse_int("episodes", self.episodes)
         seed = None if self.seed is None else parse_int("seed", self.seed)
-        saved = load_run(self.path, trust_code=self.trust_code)
+        saved = load_run(self.path, iteration=self.iteration, trust_code=self.trust_code)
         if self.video:
             check_filmed(saved.config.task_name)
         result = evaluate_run(saved, episodes, seed)
         console = Console()
-        title = f"{result['task']}, {result['algo']}: {result['episodes']} episodes"
+        which = "" if saved.iteration is None else f", iteration {saved.iteration}"
+        title = f"{result['task']}, {result['algo']}{which}: {result['episodes']} episodes"
         table = Table("seed", "return", "std", "success", title=title)
         for row in result["seeds"]:
             table.add_row(*(cell(row[name]) for name in ("seed", "return_mean", "return_std", "success")))
@@ -192,6 +196,8 @@ class Plan:
     """Imagined episodes that a search chooses from."""
     plan_length: Annotated[str | None, unset("INT", "15")] = None
     """Steps of each of these episodes."""
+    iteration: Annotated[str | None, unset("INT|last", "the exploring policy")] = None
+    """For a search: take the actions of the policy that this iteration has planned to be deployed."""
     out: Annotated[Path | None, unset("DIR", "RUN-plan-NAME or RUN-search-NAME")] = None
     """The folder for the policies, new or empty."""
     trust_code: Switch = False
@@ -213,6 +219,7 @@ class Plan:
         seeds = [parse_int("seeds", seed) for seed in self.seeds]
         learned = planning.load_learned(self.path, seeds, trust_code=self.trust_code)
         how = planning.choose_way(learned, self.search, counts)
+        learned = planning.choose_guide(learned, self.search, self.iteration, trust_code=self.trust_code)
         console, out = Console(), self._out()
         paid = aim.reward or f"the reward of {learned.config.task_name}"
         known = f"in the model of {self.path} after {learned.env_steps:,.0f} env steps, without new ones"

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from pcmlp.nets import MLP, GaussianHead, Normaliser, renormalise_inputs
 from pcmlp.spaces import Box
+from pcmlp.trees import drop
 from pcmlp.types import Action, Carry, Policy, State
 
 
@@ -27,7 +28,7 @@ class ActorCritic(Policy):
 
     def inference_only(self) -> "ActorCritic":
         """Return the policy without its value net and optimiser."""
-        return eqx.tree_at(lambda p: (p.critic, p.critic_state), self, (None, None))
+        return drop(lambda p: (p.critic, p.critic_state), self)
 
     def sample_noise(self, key: Key[Array, ""]) -> Float[Array, " a"]:
         """Draw the random numbers of one step."""

@@ -25,7 +25,7 @@ from pcmlp.replay import Replay, Transitions, pick_any
 from pcmlp.rollout import begin, estimate_promise, walk
 from pcmlp.settings import setting
 from pcmlp.spaces import Box
-from pcmlp.trees import all_finite, scan, select
+from pcmlp.trees import all_finite, drop, scan, select
 from pcmlp.types import MDP, Action, Carry, Metrics, Planner, Policy, State
 
 _LOG_STD = (-5.0, 2.0)
@@ -54,7 +54,7 @@ class SoftActorCritic(Policy):
 
     def inference_only(self) -> "SoftActorCritic":
         """Return the policy without critics and optimiser."""
-        return eqx.tree_at(lambda p: (p.learned.critics, p.targets, p.optimiser), self, (None, None, None))
+        return drop(lambda p: (p.learned.critics, p.targets, p.optimiser), self)
 
     def sample_noise(self, key: Key[Array, ""]) -> Float[Array, " a"]:
         """Draw the random numbers of one step."""

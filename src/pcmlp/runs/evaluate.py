@@ -98,15 +98,15 @@ class Evaluator:
 def is_due(config: RunConfig, n: int) -> bool:
     """Return whether iteration n is evaluated: the first and the last one, and those that complete another `eval_every`
     env steps. Nothing else decides it, so a killed run evaluates the same iterations."""
-    return n in (0, config.num_iterations) or _count_due(config, n) > _count_due(config, n - 1)
+    return n in (0, config.num_iterations) or count_due(config, n) > count_due(config, n - 1)
 
 
 def count_evaluations(config: RunConfig) -> int:
     """Return the number of iterations of a run that are evaluated."""
-    return 2 + _count_due(config, config.num_iterations - 1)  # the first and the last one, and those between them
+    return 2 + count_due(config, config.num_iterations - 1)  # the first and the last one, and those between them
 
 
-def _count_due(config: RunConfig, n: int) -> int:
+def count_due(config: RunConfig, n: int) -> int:
     """Return how many of the iterations 1 to n complete another `eval_every` env steps."""
     return n if config.eval_every == 0 else min(n, int(n * config.steps_per_iteration // config.eval_every))
 
@@ -120,7 +120,7 @@ def scores(returns: np.ndarray | None, success_return: float | None) -> dict[str
 
 
 def measure(saved: SavedRun, episodes: int, seed: int | None = None) -> list[dict[str, Any]]:
-    """Evaluate the deployed policy of each seed in the world."""
+    """Evaluate the policy of each seed in the world."""
     return _measure(saved, episodes, seed)[0]
 
 
@@ -143,18 +143,20 @@ def _measure(saved: SavedRun, episodes: int, seed: int | None) -> tuple[list[dic
 
 
 def evaluate_run(saved: SavedRun, episodes: int | None = None, seed: int | None = None) -> dict[str, Any]:
-    """Evaluate the deployed policies; write the result to `eval.json` in the folder, and return it. By default there
-    are as many episodes as it takes to tell the success of the task's groups of episodes, or 20 if it has none."""
+    """Evaluate the policies; write the result to `eval.json` in the folder, and return it. By default there are as many
+    episodes as it takes to tell the success of the task's groups of episodes, or 20 if it has none."""
     if episodes is None:
         episodes = saved.problem.groups.episodes if saved.problem.groups else _EPISODES
     if not 1 <= episodes <= MOST_EPISODES:
         raise ConfigError(f"episodes={episodes}: give 1 to {MOST_EPISODES}")
     rows, together = _measure(saved, episodes, seed)
+    chosen = "deployed" if saved.iteration is None else f"planned in iteration {saved.iteration}"
     result = {
         "task": saved.config.task_name,
         "algo": saved.config.algo,
         **({"aim": dataclasses.asdict(saved.aim)} if saved.aim else {}),
-        "policy": f"deployed ({type(saved.policies).__name__})",
+        "policy": f"{chosen} ({type(saved.policies).__name__})",
+        "iteration": saved.iteration,
         "episodes": episodes,
         "evaluation_seed": seed,
         "seeds": rows,

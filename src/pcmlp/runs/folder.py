@@ -28,7 +28,7 @@ except ImportError:  # Windows has no fcntl, so nothing is locked
 
 LOCK = "lock"
 PLAN = "plan.json"  # in the folder of a plan
-_FILES = ("config.json", "metrics.csv", "summary.json", "eval.json", PLAN, LOCK, "log", "policy.safetensors")
+_FILES = ("config.json", "metrics.csv", "summary.json", "eval.json", PLAN, LOCK, "log")
 _FOLDERS = ("episodes", "policy", "checkpoint")
 _RETRY_S = 5.0  # seconds between two attempts to lock a folder
 _LOCK_BYTES = 10_000
@@ -43,10 +43,16 @@ def check_folder(run: Path) -> None:
             raise ConfigError(f"{entry}: not a folder; put the folder itself there, or remove it")
         for each in (entry, *(_list(entry) if kind == "a folder" else ())):
             found = _kind(each)
-            if found == "a folder" and each.name.removesuffix(FRESH) in _FILES:
+            if found == "a folder" and _holds_data(each):
                 found = "not a file"
             if found not in ("a file", "a folder"):
                 raise ConfigError(f"{each}: {found}; put the file itself there, or remove it")
+
+
+def _holds_data(path: Path) -> bool:
+    """Return whether a run has a file of this name."""
+    name = path.name.removesuffix(FRESH)
+    return name in _FILES or (path.parent.name == "policy" and name.endswith(".safetensors"))
 
 
 def _list(folder: Path) -> list[Path]:

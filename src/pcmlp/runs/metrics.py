@@ -15,6 +15,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from pcmlp.errors import ConfigError, RunStopped, first_line
 from pcmlp.runs.durable import Damaged, open_regular, read_text, room_for, write_text
 
@@ -166,6 +168,12 @@ def _parse(name: str, cell: str) -> int | float | None:
 def as_read(row: Row) -> Row:
     """Return a row with the digits that `metrics.csv` keeps, as a resumed run reads it."""
     return {name: _parse(name, show_number(value)) for name, value in row.items()}
+
+
+def mean_of(rows: Sequence[Row]) -> dict[str, float]:
+    """Return the mean over seeds of every column that all of them have."""
+    columns = [name for name in rows[0] if name != "seed" and all(row[name] is not None for row in rows)]
+    return {name: float(np.mean([row[name] for row in rows])) for name in columns}
 
 
 def show_number(value: Any) -> str:

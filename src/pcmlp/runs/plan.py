@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,7 +29,7 @@ from pcmlp.runs.config_file import load_config
 from pcmlp.runs.durable import write_sealed
 from pcmlp.runs.episodes import read
 from pcmlp.runs.folder import PLAN, RunFolder, check_free
-from pcmlp.runs.policy import Aim, Functions, check_functions, save_policies, with_objective
+from pcmlp.runs.policy import Aim, Functions, check_functions, load_run, save_policies, with_objective
 from pcmlp.runs.summary import device, read_summary, versions
 from pcmlp.tasks.checks import Samples
 from pcmlp.trees import take
@@ -49,6 +50,7 @@ class LearnedRun(NamedTuple):
     keys: Array
     iteration: int
     log_bytes: int | None  # length of the part of the log that the model was learned from
+    guide: int | None = None  # the iteration whose policies guide a search; None: the exploring policies do
 
     @property
     def env_steps(self) -> float:
@@ -168,6 +170,24 @@ def choose_way(learned: LearnedRun, searches: bool, counts: Mapping[str, int]) -
     return kind(**counts)
 
 
+def choose_guide(
+    learned: LearnedRun, searches: bool, iteration: int | str | None, *, trust_code: bool = False
+) -> LearnedRun:
+    """Return the run with the policies that an iteration has planned in the place of the exploring ones, which guide a
+    search."""
+    if iteration is None:
+        return learned
+    if not searches:
+        raise ConfigError(
+            f"iteration={iteration}: a plan begins from new policies, in the newest model; leave it out, or give "
+            "search=True as well, which takes the actions of this iteration's policy"
+        )
+    saved = load_run(learned.path, iteration=iteration, trust_code=trust_code)
+    guides = take(saved.policies, jnp.array([saved.config.seeds.index(seed) for seed in learned.config.seeds]))
+    learner = eqx.tree_at(lambda learner: learner.policy, learned.learner, guides)
+    return learned._replace(learner=learner, guide=saved.iteration)
+
+
 def plan_run(
     learned: LearnedRun,
     aim: Aim,
@@ -196,6 +216,7 @@ def plan_run(
         "run": learned.path.name,
         "iteration": learned.iteration,
         "search": dataclasses.asdict(how) if searches else None,
+        "guide": learned.guide,
         "attempts": None if searches else attempts,
         "rounds": None if searches else rounds,
         "command": command,

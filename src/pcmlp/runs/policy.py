@@ -1,7 +1,11 @@
-"""The deployed policy of each seed on disk, of a run or of a plan for another reward, and the objective of a plan:
-reward, end and success as functions of (s, a, s'), each given as FILE.py:NAME."""
+"""The policy of each seed on disk: deployed by a run, planned in one of its iterations, or planned for another reward.
+
+Of a policy that learns, only what it acts with is stored. The objective of a plan is also here: reward, end and success
+as functions of (s, a, s'), each given as FILE.py:NAME.
+"""
 
 import dataclasses
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +16,7 @@ import equinox as eqx
 from pcmlp.algorithms.deep import Deep, DeepLearner
 from pcmlp.algorithms.replan import Search, guided_policies
 from pcmlp.errors import ConfigError
+from pcmlp.rollout import without_critic
 from pcmlp.runs.arrays import load_facts_and_arrays, restore_tree, save_tree
 from pcmlp.runs.checkpoint import fingerprint
 from pcmlp.runs.config import RunConfig, build, seed_keys
@@ -22,7 +27,7 @@ from pcmlp.tasks.checks import Samples, check_reward, check_terminal
 from pcmlp.types import MDP, Algorithm, Learner, Policy, Problem
 from pcmlp.usercode import check_code, hash_code, load_function
 
-_FILE = "policy.safetensors"
+LAST = "last"
 
 
 class Functions(NamedTuple):
@@ -102,20 +107,72 @@ def read_plan(folder: Path) -> tuple[Aim | None, Search | None]:
         raise ConfigError(f"{file}: truncated, edited or of an older pcmlp ({error}); plan it again") from error
 
 
-def save_policies(folder: Path, policies: Policy, config: RunConfig, aim: dict[str, Any] | None = None) -> None:
-    """Write the policies of all seeds; those of a plan belong to its `aim`."""
+def file_of(folder: Path, iteration: int | None = None) -> Path:
+    """Return the file of the policies that an iteration has planned, or of those that are deployed."""
+    return folder / f"{'policy' if iteration is None else f'{iteration:06d}'}.safetensors"
+
+
+def kept_iterations(folder: Path) -> list[int]:
+    """Return the iterations whose policies are there, in order."""
+    numbers = [path.stem for path in folder.glob("*.safetensors")]
+    return sorted(int(number) for number in numbers if re.fullmatch("[0-9]{6,9}", number))
+
+
+def planned_policies(learner: Learner) -> Policy | None:
+    """Return the policies that the last iteration has planned to be deployed; None for a method that keeps none."""
+    if not isinstance(learner, DeepLearner) or learner.trial.candidate.searches:
+        return None
+    return learner.trial.candidate
+
+
+def parse_iteration(iteration: int | str) -> int | None:
+    """Return the number of an iteration, or None for the last one."""
+    if iteration == LAST:
+        return None
+    if not re.fullmatch("[0-9]{1,9}", str(iteration)):
+        raise ConfigError(f"iteration={iteration}: give the number of an iteration, from 0, or {LAST}")
+    return int(iteration)
+
+
+def choose_iteration(run: Path, config: RunConfig, iteration: int | str) -> int:
+    """Return the number of an iteration whose policies the run has kept."""
+    number, algorithm = parse_iteration(iteration), config.algorithm
+    if (run / PLAN).exists():
+        raise ConfigError(f"iteration={iteration}: {run} is a plan, which has one policy of each seed; leave it out")
+    if not isinstance(algorithm, Deep) or algorithm.planner.searches:
+        raise ConfigError(f"iteration={iteration}: a run of {config.algo} keeps only what it deploys; leave it out")
+    kept = kept_iterations(run / "policy")
+    if not kept:
+        raise ConfigError(f"iteration={iteration}: {run}/policy has no policy of an iteration; leave it out")
+    if number is None or number in kept:
+        return kept[-1] if number is None else number
+    before, after = [n for n in kept if n < number][-1:], [n for n in kept if n > number][:1]
+    near = " or ".join(map(str, before + after))
+    raise ConfigError(f"iteration={iteration}: its policies are not in {run}/policy; give {near}")
+
+
+def save_policies(
+    folder: Path,
+    policies: Policy,
+    config: RunConfig,
+    aim: dict[str, Any] | None = None,
+    iteration: int | None = None,
+) -> None:
+    """Write the policies of all seeds: those of a plan for an `aim`, those that an iteration has planned, or those that
+    are deployed."""
     folder.mkdir(exist_ok=True)
     facts = {
         "policy": type(policies).__name__,
         "seeds": list(config.seeds),
         "config_sha256": fingerprint(config),
         "aim_sha256": None if aim is None else hash_record(aim),
+        "iteration": iteration,
     }
-    save_tree(folder / _FILE, policies, facts, "the policies")
+    save_tree(file_of(folder, iteration), without_critic(policies), facts, "the policies")
 
 
 class SavedRun(NamedTuple):
-    """A run or a plan with its deployed policies."""
+    """A run or a plan with policies: those that are deployed, or those that an iteration has planned."""
 
     path: Path
     config: RunConfig
@@ -123,24 +180,27 @@ class SavedRun(NamedTuple):
     policies: Policy  # of all seeds, with a leading axis
     aim: Aim | None = None  # the objective of a plan; None for a run
     functions: Functions = Functions()
+    iteration: int | None = None  # the one that has planned the policies; None: those that are deployed
 
 
-def load_run(run: Path, *, trust_code: bool = False) -> SavedRun:
-    """Load the deployed policies of a run or a plan, and its task. User code is imported only if it is trusted."""
+def load_run(run: Path, *, iteration: int | str | None = None, trust_code: bool = False) -> SavedRun:
+    """Load the deployed policies of a run or a plan, or those that an iteration of the run has planned, and the task.
+    User code is imported only if it is trusted."""
     config, (aim, search) = load_config(run, trust_code=trust_code), read_plan(run)
-    file = run / "policy" / _FILE
+    number = None if iteration is None else choose_iteration(run, config, iteration)
+    file = file_of(run / "policy", number)
+    remedy = "remove summary.json, if there is one, and continue the run with resume=True, which writes it again"
+    remedy = remedy if number is None else "give another iteration, or leave it out"
     try:
         facts, arrays = load_facts_and_arrays(file)
     except OSError as error:
-        raise ConfigError(
-            f"{file}: {error.strerror}; remove summary.json, if there is one, and continue the run with resume=True"
-        ) from error
+        raise ConfigError(f"{file}: {error.strerror}; {remedy}") from error
     except Damaged as error:
-        raise ConfigError(
-            f"{file}: {error}; remove summary.json and continue with resume=True, which writes it again"
-        ) from error
+        raise ConfigError(f"{file}: {error}; {remedy}") from error
     if facts.get("config_sha256") != fingerprint(config):
         raise ConfigError(f"{file}: not the policy of the configuration beside it; train it again")
+    if facts.get("iteration") != number:
+        raise ConfigError(f"{file}: renamed or edited; {remedy}")
     if facts.get("aim_sha256") != (None if aim is None else hash_record(dataclasses.asdict(aim))):
         raise ConfigError(f"{file}: does not belong to the plan or run in this folder; plan or train it again")
     functions = Functions() if aim is None else aim.load(trust_code, run)
@@ -159,12 +219,12 @@ def load_run(run: Path, *, trust_code: bool = False) -> SavedRun:
     except ValueError as error:
         again = "train it again" if aim is None else "plan it again"
         raise ConfigError(f"{file}: not the policy of this version of pcmlp ({error}); {again}") from error
-    return SavedRun(run, config, problem, policies, aim, functions)
+    return SavedRun(run, config, problem, policies, aim, functions, number)
 
 
 def _deployed(algorithm: Algorithm, mdp: MDP, learner: Learner, search: Search | None) -> Policy:
     if search is None:
-        return learner.deployed()
+        return without_critic(learner.deployed())  # one that an iteration has planned has the same structure
     assert isinstance(algorithm, Deep)
     assert isinstance(learner, DeepLearner)
     return guided_policies(algorithm, mdp, learner, search)

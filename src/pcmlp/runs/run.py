@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from pcmlp.errors import RunStopped
-from pcmlp.runs import checkpoint
+from pcmlp.runs import checkpoint, kept
 from pcmlp.runs.callbacks import Callback, notify
 from pcmlp.runs.certificate import certificates, is_certified, needs_evaluation, standing
 from pcmlp.runs.checkpoint import Checkpoint, Facts, fingerprint
@@ -30,7 +30,7 @@ from pcmlp.runs.evaluate import Entered, Evaluator, evaluation_keys, is_due, sco
 from pcmlp.runs.findings import Findings, failed_seeds, may_be_unseen
 from pcmlp.runs.folder import Lock, RunFolder
 from pcmlp.runs.manifest import Manifest
-from pcmlp.runs.metrics import Row, as_read
+from pcmlp.runs.metrics import Row, as_read, mean_of
 from pcmlp.runs.policy import save_policies
 from pcmlp.runs.source import find_source
 from pcmlp.runs.summary import CompileClock, add_findings, device, summarise, versions
@@ -113,6 +113,8 @@ class Run:
             (self.folder.path / "summary.json").unlink(missing_ok=True)  # the run is in progress again
             self.rows = self.folder.metrics.cut(before.metrics_rows if before else 0)
             cut(self.folder.episodes, (before.log_bytes or 0) if before else 0)
+        if self.learner is not None and self.done is not None:
+            kept.keep(self.folder.policy, self.lock, self.learner, self.config, self.done)
         for record in read(self.folder.episodes):
             self._entered.add([record.rows])
             self.findings.add([record.rows])
@@ -256,6 +258,9 @@ class Run:
         """Evaluate the policies if that is due, and write a row of `metrics.csv` for each seed."""
         assert self.learner is not None
         self.deployed = self.learner.deployed()
+        began = time.perf_counter()
+        kept.keep(self.folder.policy, self.lock, self.learner, self.config, n)
+        self._saving += time.perf_counter() - began
         policies, due = evaluated_policies(self.learner), self.evaluates(n)
         returns = {name: each.returns(policies[name]) if due else None for name, each in self.evaluators.items()}
         metrics = metrics | self._entered.columns()
@@ -289,9 +294,3 @@ def evaluated_policies(learner: Learner) -> dict[str, Policy]:
 def blank_unseen(row: Row) -> Row:
     """Return the row with empty cells for errors that cannot be measured yet."""
     return {name: None if may_be_unseen(name) and np.isnan(value) else value for name, value in row.items()}
-
-
-def mean_of(rows: list[Row]) -> dict[str, float]:
-    """Return the mean over seeds of every column that all of them have."""
-    columns = [name for name in rows[0] if name != "seed" and all(row[name] is not None for row in rows)]
-    return {name: float(np.mean([row[name] for row in rows])) for name in columns}

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from pcmlp.programs import program
-from pcmlp.rollout import PredrawsNoise
+from pcmlp.rollout import PredrawsNoise, without_critic
 from pcmlp.types import Action, Carry, Policy
 
 
@@ -37,7 +37,7 @@ def to_host(tree: PyTree) -> Any:
 def inference_policies(policies: Policy, keys: Array) -> tuple[Policy, Array]:
     """Drop the parts that only learning needs, because every array costs time at each step, and move the rest to the
     host. Policies that search stay on the accelerator."""
-    policies = policies.inference_only() if isinstance(policies, PredrawsNoise) else policies
+    policies = without_critic(policies)
     if policies.searches or jax.default_backend() == "cpu":
         return policies, keys
     return to_host((policies, keys))
