@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from pcmlp.algorithms.learner import DeepLearner
 from pcmlp.algorithms.noise import add_noise
 from pcmlp.algorithms.stages import (
     BONUS,
@@ -37,8 +38,8 @@ from pcmlp.algorithms.stages import (
 )
 from pcmlp.algorithms.starts import check_relabel, imagined_starts
 from pcmlp.algorithms.trials import JUDGED, Trial, propose, settle
-from pcmlp.algorithms.weight import Weight, largest_reward, measure_novelty, update_weight
-from pcmlp.bonus import CONTROL, CappedBonus, Covariance, Elliptical, choose_covariance, second_moment
+from pcmlp.algorithms.weight import Weight, largest_reward, measure_novelty, update_weight, weigh
+from pcmlp.bonus import CONTROL, Covariance, Elliptical, choose_covariance, second_moment
 from pcmlp.features import RandomNetwork, check_draw
 from pcmlp.imagine import (
     RewardFree,
@@ -64,7 +65,6 @@ from pcmlp.types import (
     Algorithm,
     Bonus,
     FeatureMap,
-    Features,
     FittedBonus,
     FittedModel,
     Iteration,
@@ -149,6 +149,10 @@ class Deep(Algorithm):
         """Whether the model judges policies to deploy: not those that search, which would take too long."""
         return self.deploys in ("imagined", "proven") and not (self.planner.searches or self.reward_free)
 
+    def weigh(self, level: Int[Array, ""], largest: Float[Array, ""]) -> Weight:
+        """Return the weight of the bonus at a level, given the largest reward of one step."""
+        return weigh(self.bonus_scale, self.rescales, self.planner.reward_size, level, largest)
+
     @property
     def exploits(self) -> bool:
         """Whether a second policy is planned without the bonus, to be deployed."""
@@ -191,29 +195,6 @@ class Deep(Algorithm):
         return dataclasses.replace(learner, replay=restore_rows(learner.replay, self.replay_size, mdp, walked))
 
 
-class DeepLearner(Learner):
-    """The state of Algorithm 2 between iterations."""
-
-    policy: Policy  # pi_n, explores
-    env_steps: Int[Array, "*seeds"]
-    trial: Trial  # the policies that may be deployed, and what real episodes have shown of them
-    weight: Weight  # of b_n
-    covariance: Covariance  # Sigma_n
-    model: FittedModel  # P_theta
-    bonus: FittedBonus  # b_n, before it is scaled and capped
-    replay: Replay  # D
-    seen: Range  # the smallest box around every state so far
-
-    @property
-    def features(self) -> Features:
-        """The features phi, which are stored in the bonus."""
-        return self.bonus.features
-
-    def deployed(self) -> Policy:
-        """Return the policy to deploy."""
-        return self.trial.deployed
-
-
 def start(key: Key[Array, ""], algo: Deep, mdp: MDP) -> DeepLearner:
     """Run lines 1 to 3 for one seed."""
     model_key, policy_key = jr.split(jr.fold_in(key, 0))
@@ -226,7 +207,7 @@ def start(key: Key[Array, ""], algo: Deep, mdp: MDP) -> DeepLearner:
     model = algo.model_for(mdp).init(model_key, mdp)  # line 3
     seen = nothing_seen(states)
     starts = jnp.broadcast_to(example.state, (algo.num_starts, states.size))
-    weight = Weight.first(algo)
+    weight = algo.weigh(jnp.zeros((), int), jnp.zeros(()))
     imagined = partial(imagination, algo, mdp, bonus, seen, starts, weight, model)
     policy = algo.planner.init(policy_key, imagined(jnp.array(True)))  # line 1
     deployed = algo.planner.init(policy_key, imagined(jnp.array(False))).without_bonus() if algo.exploits else policy
@@ -237,8 +218,7 @@ def improve(
     key: Key[Array, ""], algo: Deep, mdp: MDP, learner: DeepLearner, samples: Transitions, n: Int[Array, ""]
 ) -> tuple[DeepLearner, Metrics]:
     """Run lines 6 to 11 of iteration n for one seed, given line 5's samples; `key` is the key of the seed."""
-    start_key, policy_key, round_key, judge_key = jr.split(stage_key(key, n, STAGE), 4)
-    judge_key, unit_key, novelty_key = jr.split(judge_key, 3)
+    start_key, policy_key, round_key, judge_key, *weight_keys = jr.split(stage_key(key, n, STAGE), 6)
     trial, walked = settle(learner.trial, learner.policy, samples, mdp.horizon, learner.weight.largest, n)
     env_steps = learner.env_steps + jnp.sum(samples.valid)
     samples, rejected = drop_nonfinite(with_executed_actions(samples, mdp))
@@ -251,9 +231,10 @@ def improve(
     bonus = algo.bonus.update(stage_key(key, n, BONUS), learner.bonus, phi, sigma, replay)  # b_n
     seen = expand_range(learner.seen, samples)
     starts = imagined_starts(start_key, mdp, replay, algo.num_starts, algo.replay_starts, algo.relabel)
-    largest = largest_reward(unit_key, mdp, seen, replay)
-    novelty = measure_novelty(novelty_key, learner.bonus, samples, learner.replay)
-    weight, weighed = update_weight(algo, learner.weight, largest, learner.trial.explores & (n > 1), novelty)
+    largest = largest_reward(weight_keys[0], mdp, seen, replay)
+    novelty = measure_novelty(weight_keys[1], learner.bonus, samples, learner.replay)
+    explored = learner.trial.explores & (n > 1) & algo.fresh
+    weight, weighed = update_weight(algo.weigh, learner.weight, largest, explored, novelty)
     imagined = partial(imagination, algo, mdp, bonus, seen, starts, weight)
     # paper: the policy continues from iteration to iteration / here: by default each iteration starts a new one. A
     # policy that has converged for the last bonus explores little; a new one finds what it misses in the same model.
@@ -274,8 +255,9 @@ def improve(
     (model, exploring, deploying), metrics = scan(one_round, (learner.model, policy, policy), rounds)
     candidate = deploying.without_bonus() if algo.exploits else deploying
     judging = dataclasses.replace(imagined(model, jnp.array(False)), initial=mdp.initial)
-    trial, judged = propose(judge_key, algo, judging, trial, candidate, weight, n)
-    paid = mean_bonus(mdp, learner, phi, samples)
+    how = algo.deploys if algo.judges else "newest"
+    trial, judged = propose(judge_key, how, algo.fresh, judging, trial, candidate, weight, n)
+    paid = learner.weight.mean_bonus(learner.bonus, phi, samples, mdp.horizon)
     learner = DeepLearner(exploring, env_steps, trial, weight, covariance, model, bonus, replay, seen)
     last = {name: values[algo.rounds - 1] for name, values in metrics.items()}  # from the last exploring round
     found = {**covariance.metrics(algo.ridge), **rejected, **tested, **walked, **weighed, **judged}
@@ -290,6 +272,13 @@ def _improve(
     keys: Key[Array, " seeds"], algos: Deep, mdp: MDP, learner: DeepLearner, samples: Transitions, n: Int[Array, ""]
 ) -> tuple[DeepLearner, dict[str, Float[Array, " seeds"]]]:
     return map_leading(lambda k, algo, old, rows: improve(k, algo, mdp, old, rows, n), keys, algos, learner, samples)
+
+
+@brief_program
+@eqx.filter_vmap(in_axes=(eqx.if_array(0),))
+def walkers(learner: DeepLearner) -> Policy:
+    """Return the policy of each seed that collects the next samples."""
+    return learner.trial.walker(learner.policy)
 
 
 def imagination(
@@ -307,20 +296,6 @@ def imagination(
     known = model.complete(mdp)
     if algo.reward_free:
         known = dataclasses.replace(known, reward=RewardFree(known.reward, explores))
-    paid = SwitchedBonus(CappedBonus(bonus, weight.scale, float(mdp.horizon)), explores, actions)
+    paid = SwitchedBonus(weight.apply(bonus, mdp.horizon), explores, actions)
     imagined = imagine(known, select(explores, model, model.expected()), paid, weight.unit)
     return restrict(imagined, bounds_around(states, seen, algo.margin, algo.bounded), starts)
-
-
-def mean_bonus(mdp: MDP, last: DeepLearner, phi: Features, samples: Transitions) -> Float[Array, ""]:
-    """Return the mean of b_{n-1}, for which line 11 planned pi_n, over the states that pi_n visited."""
-    promised = eqx.tree_at(lambda b: b.features, last.bonus, phi)  # the first phi was drawn before there were samples
-    paid = jax.vmap(CappedBonus(promised, last.weight.scale, float(mdp.horizon)))(samples.state, samples.action)
-    return last.weight.unit * jnp.mean(paid, where=samples.valid)
-
-
-@brief_program
-@eqx.filter_vmap(in_axes=(eqx.if_array(0),))
-def walkers(learner: DeepLearner) -> Policy:
-    """Return the policy of each seed that collects the next samples."""
-    return learner.trial.walker(learner.policy)

@@ -26,7 +26,7 @@ candidate, so its own walk shows what it is worth.
 paper: one policy explores and is deployed / here: as above, with `deploys=proven`.
 """
 
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -39,9 +39,6 @@ from pcmlp.replay import Transitions
 from pcmlp.rollout import episode_return, mean_first_return
 from pcmlp.trees import map_leading, select
 from pcmlp.types import MDP, Metrics, Policy
-
-if TYPE_CHECKING:
-    from pcmlp.algorithms.deep import Deep
 
 MARGIN, LEAST, TOLERANCE = 0.02, 0.05, 0.9
 JUDGED = 16  # imagined episodes that a policy is judged by
@@ -119,7 +116,8 @@ def settle(
 
 def propose(
     key: Key[Array, ""],
-    algo: "Deep",
+    how: Literal["exploring", "newest", "imagined", "proven"],
+    fresh: bool,
     imagined: MDP,
     trial: Trial,
     candidate: Policy,
@@ -129,7 +127,7 @@ def propose(
     """Return the trial with a new candidate: whether it is deployed now, walks next, or neither. Imagined episodes
     begin at the world's own starts."""
     largest = weight.largest
-    if not algo.judges:
+    if how in ("exploring", "newest"):
         return eqx.tree_at(lambda t: (t.deployed, t.candidate), trial, (candidate, candidate)), {}
     both = jax.tree.map(lambda x, y: jnp.stack([x, y]) if eqx.is_array(x) else x, candidate, trial.deployed)
     keys = jr.split(key, JUDGED)
@@ -138,7 +136,7 @@ def propose(
     )
     promise, again = jnp.mean(returns, axis=1)
     seen = {"candidate_imagined": promise, "deployed_imagined": again}
-    if algo.deploys == "imagined":
+    if how == "imagined":
         deployed = select((promise >= again) | ~jnp.isfinite(again), candidate, trial.deployed)
         return eqx.tree_at(lambda t: (t.deployed, t.candidate), trial, (deployed, candidate)), seen
     favoured = (n == 1) | trial.failed | is_clearly_more(promise, again, trial.base, largest)
@@ -148,7 +146,7 @@ def propose(
     # An unproven policy is deployed already: it is tried as the deployed one.
     hopeful = ~trial.proven & is_clearly_more(jnp.where(favoured, promise, again), trial.base, trial.base, largest)
     first, repeats = n == 1, trial.proven & (n % _AGAIN == 0)
-    may = ~trial.failed & algo.fresh
+    may = ~trial.failed & fresh
     proposed = (deployed, candidate, may & opens, may & ~opens & (hopeful | first | repeats))
     trial = eqx.tree_at(lambda t: (t.deployed, t.candidate, t.tries, t.repeats), trial, proposed)
     return trial, {**seen, "record": jnp.where(trial.proven, trial.record, jnp.nan)}

@@ -18,7 +18,9 @@ continues from iteration to iteration (`fresh=false`) stays at level 0: it would
 paper: rewards in [0, 1], and c is given / here: as above; a number is used as it is.
 """
 
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -26,12 +28,10 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from pcmlp.bonus import CappedBonus, Number
 from pcmlp.replay import Replay, Transitions
 from pcmlp.spaces import Range
-from pcmlp.types import MDP, FittedBonus, Metrics, Unknown
-
-if TYPE_CHECKING:
-    from pcmlp.algorithms.deep import Deep
+from pcmlp.types import MDP, Features, FittedBonus, Metrics, Unknown
 
 LEAST, FACTOR, HIGHEST = 5e-4, 4.0, 6  # the least weight, the factor of a level, and the highest level
 NOVEL = 2.0
@@ -47,27 +47,43 @@ class Weight(eqx.Module):
     level: Int[Array, "*seeds"]
     largest: Float[Array, "*seeds"]  # |r| of a single step, so far; 0 before anything was paid
 
-    @staticmethod
-    def of(algo: "Deep", level: Int[Array, ""], largest: Float[Array, ""]) -> "Weight":
-        """Return the weight at a level, given the largest reward."""
-        known = jnp.where(largest > 0, largest, 1.0)
-        found = LEAST * FACTOR ** level.astype(jnp.float32) * known
-        c = jnp.where(jnp.isnan(algo.bonus_scale), found, algo.bonus_scale)
-        unit = jnp.where(algo.rescales, known / algo.planner.reward_size, 1.0)
-        return Weight(unit, c / unit, level, largest)
+    def apply(self, bonus: FittedBonus, horizon: int) -> CappedBonus:
+        """Return the bonus as it is planned for: min{c b, H}, in the unit of the rewards."""
+        return CappedBonus(bonus, self.scale, float(horizon))
 
-    @staticmethod
-    def first(algo: "Deep") -> "Weight":
-        """Return the weight before the first iteration."""
-        return Weight.of(algo, jnp.zeros((), int), jnp.zeros(()))
+    def mean_bonus(self, last: FittedBonus, phi: Features, samples: Transitions, horizon: int) -> Float[Array, ""]:
+        """Return the mean of b_{n-1}, for which line 11 planned pi_n, over the states that pi_n visited."""
+        promised = eqx.tree_at(lambda b: b.features, last, phi)  # the first phi was drawn before there were samples
+        paid = jax.vmap(self.apply(promised, horizon))(samples.state, samples.action)
+        return self.unit * jnp.mean(paid, where=samples.valid)
+
+
+def weigh(
+    bonus_scale: Number | Literal["auto"],
+    rescales: bool | Bool[Array, ""],
+    reward_size: float,
+    level: Int[Array, ""],
+    largest: Float[Array, ""],
+) -> Weight:
+    """Return the weight at a level. A `bonus_scale` that is to be found is NaN in a compiled program."""
+    known = jnp.where(largest > 0, largest, 1.0)
+    found = LEAST * FACTOR ** level.astype(jnp.float32) * known
+    given = jnp.asarray(math.nan if isinstance(bonus_scale, str) else bonus_scale)
+    c = jnp.where(jnp.isnan(given), found, given)
+    unit = jnp.where(rescales, known / reward_size, 1.0)
+    return Weight(unit, c / unit, level, largest)
 
 
 def update_weight(
-    algo: "Deep", old: Weight, largest: Float[Array, ""], explored: Bool[Array, ""], novelty: Float[Array, ""]
+    weigh: Callable[[Int[Array, ""], Float[Array, ""]], Weight],
+    old: Weight,
+    largest: Float[Array, ""],
+    explored: Bool[Array, ""],
+    novelty: Float[Array, ""],
 ) -> tuple[Weight, Metrics]:
-    """Return the weight for the next plans, given the largest reward so far and the novelty of the last walk."""
-    change = jnp.where(novelty < NOVEL, 1, -1) * (explored & algo.fresh).astype(int)
-    weight = Weight.of(algo, jnp.clip(old.level + change, 0, HIGHEST), jnp.maximum(old.largest, largest))
+    """Return the weight for the next plans, given the largest reward now and the novelty of the last walk."""
+    change = jnp.where(novelty < NOVEL, 1, -1) * explored.astype(int)
+    weight = weigh(jnp.clip(old.level + change, 0, HIGHEST), jnp.maximum(old.largest, largest))
     return weight, {"novelty": novelty, "reward_unit": weight.largest, "bonus_weight": weight.scale * weight.unit}
 
 

@@ -17,9 +17,8 @@ from jaxtyping import Array, Float, Key
 from pcmlp.algorithms.deep import Deep, DeepLearner, imagination
 from pcmlp.algorithms.framework import capped_ellipse
 from pcmlp.algorithms.starts import imagined_starts
-from pcmlp.algorithms.weight import Weight
 from pcmlp.bench.clock import compile_call, median_time, time_calls
-from pcmlp.bonus import CappedBonus, second_moment
+from pcmlp.bonus import second_moment
 from pcmlp.features import Fourier, RandomNetwork
 from pcmlp.imagine import expand_range, imagine
 from pcmlp.models import Neural, Probabilistic
@@ -69,7 +68,7 @@ class Stage(eqx.Module):
             self.bonus,
             self.seen,
             self.starts,
-            Weight.first(algo),
+            algo.weigh(jnp.zeros((), int), jnp.zeros(())),
             self.model,
             jnp.array(explores),
         )
@@ -117,7 +116,11 @@ def phase_seconds(algo: Deep, seconds: float) -> dict[str, float]:
     world = mountain_car()
     keys, stages = prepare_stages(algo, world, 1)
     key, stage, algo, real = keys[0], take(stages, 0), as_inputs(algo), world.mdp
-    planner, policy, bonus = algo.planner, stage.policy, CappedBonus(stage.bonus, algo.bonus_scale, float(real.horizon))
+    planner, policy, bonus = (
+        algo.planner,
+        stage.policy,
+        algo.weigh(jnp.zeros((), int), jnp.zeros(())).apply(stage.bonus, real.horizon),
+    )
     assert isinstance(planner, TRPO)
     assert isinstance(policy, ActorCritic)
     mdp = stage.imagined(algo, real, False)
