@@ -37,7 +37,7 @@ from pcmlp.algorithms.stages import (
     without_goal,
 )
 from pcmlp.algorithms.starts import check_relabel, imagined_starts
-from pcmlp.algorithms.trials import JUDGED, Trial, propose, settle
+from pcmlp.algorithms.trials import JUDGED, JUDGING, Rule, Trial, propose, settle
 from pcmlp.algorithms.weight import Weight, largest_reward, measure_novelty, update_weight, weigh
 from pcmlp.bonus import CONTROL, Covariance, Elliptical, choose_covariance, second_moment
 from pcmlp.features import RandomNetwork, check_draw
@@ -145,13 +145,16 @@ class Deep(Algorithm):
         return float(round_up(self.samples_per_policy, horizon))
 
     @property
-    def judges(self) -> bool:
-        """Whether the model judges policies to deploy: not those that search, which would take too long."""
-        return self.deploys in ("imagined", "proven") and not (self.planner.searches or self.reward_free)
+    def rule(self) -> Rule:
+        """The rule by which policies are deployed. The model cannot judge a policy that searches: it takes too long."""
+        if self.deploys in ("imagined", "proven") and (self.planner.searches or self.reward_free):
+            return "newest"
+        return "walked" if self.deploys == "proven" and not self.fresh else self.deploys
 
     def weigh(self, level: Int[Array, ""], largest: Float[Array, ""]) -> Weight:
         """Return the weight of the bonus at a level, given the largest reward of one step."""
-        return weigh(self.bonus_scale, self.rescales, self.planner.reward_size, level, largest)
+        found = level if self.fresh else jnp.zeros_like(level)
+        return weigh(self.bonus_scale, self.rescales, self.planner.reward_size, found, largest)
 
     @property
     def exploits(self) -> bool:
@@ -166,7 +169,7 @@ class Deep(Algorithm):
     def imagined_steps(self, horizon: int) -> tuple[int, int]:
         """Return the imagined steps of one real action and of one iteration."""
         action, plan = self.planner.imagined_steps(horizon)
-        judged = 2 * JUDGED * horizon if self.judges else 0
+        judged = 2 * JUDGED * horizon if self.rule in JUDGING else 0
         return action, self.plans * plan + judged
 
     def start(self, keys: Key[Array, " seeds"], mdp: MDP, num_iterations: int) -> "DeepLearner":
@@ -218,28 +221,25 @@ def improve(
     key: Key[Array, ""], algo: Deep, mdp: MDP, learner: DeepLearner, samples: Transitions, n: Int[Array, ""]
 ) -> tuple[DeepLearner, Metrics]:
     """Run lines 6 to 11 of iteration n for one seed, given line 5's samples; `key` is the key of the seed."""
-    start_key, policy_key, round_key, judge_key, *weight_keys = jr.split(stage_key(key, n, STAGE), 6)
+    start_key, policy_key, round_key, judge_key, novelty_key, reward_key = jr.split(stage_key(key, n, STAGE), 6)
     trial, walked = settle(learner.trial, learner.policy, samples, mdp.horizon, learner.weight.largest, n)
     env_steps = learner.env_steps + jnp.sum(samples.valid)
     samples, rejected = drop_nonfinite(with_executed_actions(samples, mdp))
     phi = freeze_after_first(n, algo.features.draw(feature_key(key), mdp, samples), learner.features)
-    moment = second_moment(phi, samples)  # line 6
-    covariance = learner.covariance.add(moment)  # line 7
+    covariance = learner.covariance.add(second_moment(phi, samples))  # lines 6 and 7
     tested = learner.model.measure(mdp, samples)  # the model that pi_n was planned in, on rows it has not seen
     replay = learner.replay.add(samples)  # line 8
     sigma = choose_covariance(algo.covariance, covariance.matrix, phi, samples)  # Sigma_n, except in the control
     bonus = algo.bonus.update(stage_key(key, n, BONUS), learner.bonus, phi, sigma, replay)  # b_n
     seen = expand_range(learner.seen, samples)
     starts = imagined_starts(start_key, mdp, replay, algo.num_starts, algo.replay_starts, algo.relabel)
-    largest = largest_reward(weight_keys[0], mdp, seen, replay)
-    novelty = measure_novelty(weight_keys[1], learner.bonus, samples, learner.replay)
-    explored = learner.trial.explores & (n > 1) & algo.fresh
-    weight, weighed = update_weight(algo.weigh, learner.weight, largest, explored, novelty)
+    novelty = measure_novelty(novelty_key, learner.bonus, samples, learner.replay)
+    largest = largest_reward(reward_key, mdp, seen, replay)
+    weight, weighed = update_weight(algo.weigh, learner.weight, largest, novelty, trial.explores, trial.improved)
     imagined = partial(imagination, algo, mdp, bonus, seen, starts, weight)
     # paper: the policy continues from iteration to iteration / here: by default each iteration starts a new one. A
     # policy that has converged for the last bonus explores little; a new one finds what it misses in the same model.
-    first = imagined(learner.model, jnp.array(True))
-    policy = algo.planner.init(policy_key, first) if algo.fresh else learner.policy
+    policy = algo.planner.init(policy_key, imagined(learner.model, jnp.array(True))) if algo.fresh else learner.policy
     policy = algo.planner.renormalise(mdp, policy, replay)
 
     def one_round(carry: tuple, inputs: tuple) -> tuple[tuple, Metrics]:
@@ -253,15 +253,12 @@ def improve(
 
     rounds = jnp.arange(algo.plans) < algo.rounds, jax.vmap(jr.split)(jr.split(round_key, algo.plans))
     (model, exploring, deploying), metrics = scan(one_round, (learner.model, policy, policy), rounds)
-    candidate = deploying.without_bonus() if algo.exploits else deploying
-    judging = dataclasses.replace(imagined(model, jnp.array(False)), initial=mdp.initial)
-    how = algo.deploys if algo.judges else "newest"
-    trial, judged = propose(judge_key, how, algo.fresh, judging, trial, candidate, weight, n)
+    trial, judged = propose(judge_key, algo.rule, mdp, imagined(model, jnp.array(False)), trial, deploying, weight, n)
     paid = learner.weight.mean_bonus(learner.bonus, phi, samples, mdp.horizon)
     learner = DeepLearner(exploring, env_steps, trial, weight, covariance, model, bonus, replay, seen)
-    last = {name: values[algo.rounds - 1] for name, values in metrics.items()}  # from the last exploring round
+    metrics = {name: values[algo.rounds - 1] for name, values in metrics.items()}  # of the last exploring round
     found = {**covariance.metrics(algo.ridge), **rejected, **tested, **walked, **weighed, **judged}
-    return learner, {"bonus_mean": paid, **found, **last}
+    return learner, {"bonus_mean": paid, **found, **metrics}
 
 
 _start = brief_program(eqx.filter_vmap(start, in_axes=(0, None, None)))

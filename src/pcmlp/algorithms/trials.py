@@ -11,14 +11,13 @@ As long as no policy has returned clearly more than `base`, the model decides be
 
 **The candidate** is the policy that was planned for the reward alone. Where the model promises clearly more than the
 deployed policy is known to return, the candidate collects the samples of the next iteration, without its noise. It is
-then deployed if it returned at least nearly as much as the record. A trial that failed is followed by an exploring
-iteration.
+then deployed if it returned at least nearly as much as the record.
 
     promise - std > known,     known = min(record, what the model promises of the deployed policy)
     return - base > TOLERANCE (record - base)
 
 **Again.** One lucky episode makes a record that nothing beats. So in every fourth iteration without a trial, the
-deployed policy itself walks, and its record becomes the mean of its walks.
+deployed policy itself walks, and its record becomes the mean of its walks. At least every second walk explores.
 
 A policy that continues from iteration to iteration (`fresh=false`) needs no trials: the exploring policy is nearly the
 candidate, so its own walk shows what it is worth.
@@ -26,6 +25,7 @@ candidate, so its own walk shows what it is worth.
 paper: one policy explores and is deployed / here: as above, with `deploys=proven`.
 """
 
+import dataclasses
 from typing import Literal
 
 import equinox as eqx
@@ -42,6 +42,8 @@ from pcmlp.types import MDP, Metrics, Policy
 
 MARGIN, LEAST, TOLERANCE = 0.02, 0.05, 0.9
 JUDGED = 16  # imagined episodes that a policy is judged by
+Rule = Literal["exploring", "newest", "imagined", "walked", "proven"]
+JUDGING: tuple[Rule, ...] = ("imagined", "walked", "proven")  # the rules by which the model judges policies
 _AGAIN = 4  # iterations between two walks of the deployed policy
 
 
@@ -52,7 +54,8 @@ class Trial(eqx.Module):
     candidate: Policy  # the newest policy that was planned for the reward alone
     tries: Bool[Array, "*seeds"]  # whether the candidate walks next
     repeats: Bool[Array, "*seeds"]  # whether the deployed policy walks next
-    failed: Bool[Array, "*seeds"]  # whether a trial has just failed
+    failed: Bool[Array, "*seeds"]  # whether the last walk was a trial that failed
+    improved: Bool[Array, "*seeds"]  # whether the last walk returned clearly more than any before
     record: Float[Array, "*seeds"]  # mean return of the deployed policy's walks; -inf before it has walked
     walks: Float[Array, "*seeds"]  # number of these walks
     base: Float[Array, "*seeds"]  # what the first policy returned
@@ -61,7 +64,7 @@ class Trial(eqx.Module):
     def new(deployed: Policy) -> "Trial":
         """Return the state before the first iteration."""
         no, zero = jnp.array(False), jnp.zeros(())
-        return Trial(deployed, deployed, no, no, no, jnp.full((), -jnp.inf), zero, zero)
+        return Trial(deployed, deployed, no, no, no, no, jnp.full((), -jnp.inf), zero, zero)
 
     @property
     def explores(self) -> Bool[Array, "*seeds"]:
@@ -103,9 +106,10 @@ def settle(
     settled = Trial(
         deployed=select(succeeds & ~again, deployed, trial.deployed),
         candidate=trial.candidate,
-        tries=jnp.array(False),
-        repeats=jnp.array(False),
+        tries=trial.tries,
+        repeats=trial.repeats,
         failed=~trial.explores & ~again & ~succeeds,
+        improved=succeeds & clearly & ~again,
         record=jnp.where(again, mean, jnp.where(succeeds, returned, trial.record)),
         walks=walks,
         base=base,
@@ -116,27 +120,27 @@ def settle(
 
 def propose(
     key: Key[Array, ""],
-    how: Literal["exploring", "newest", "imagined", "proven"],
-    fresh: bool,
+    rule: Rule,
+    mdp: MDP,
     imagined: MDP,
     trial: Trial,
     candidate: Policy,
     weight: Weight,
     n: Int[Array, ""],
 ) -> tuple[Trial, Metrics]:
-    """Return the trial with a new candidate: whether it is deployed now, walks next, or neither. Imagined episodes
-    begin at the world's own starts."""
-    largest = weight.largest
-    if how in ("exploring", "newest"):
+    """Return the trial with a new candidate: whether it is deployed now, walks next, or neither."""
+    candidate = candidate if rule == "exploring" else candidate.without_bonus()
+    if rule not in JUDGING:
         return eqx.tree_at(lambda t: (t.deployed, t.candidate), trial, (candidate, candidate)), {}
+    judged, largest = dataclasses.replace(imagined, initial=mdp.initial), weight.largest  # real episodes begin there
     both = jax.tree.map(lambda x, y: jnp.stack([x, y]) if eqx.is_array(x) else x, candidate, trial.deployed)
     keys = jr.split(key, JUDGED)
     returns = weight.unit * map_leading(
-        lambda policy: jax.vmap(lambda k: episode_return(k, imagined, policy.deterministic()))(keys), both
+        lambda policy: jax.vmap(lambda k: episode_return(k, judged, policy.deterministic()))(keys), both
     )
     promise, again = jnp.mean(returns, axis=1)
     seen = {"candidate_imagined": promise, "deployed_imagined": again}
-    if how == "imagined":
+    if rule == "imagined":
         deployed = select((promise >= again) | ~jnp.isfinite(again), candidate, trial.deployed)
         return eqx.tree_at(lambda t: (t.deployed, t.candidate), trial, (deployed, candidate)), seen
     favoured = (n == 1) | trial.failed | is_clearly_more(promise, again, trial.base, largest)
@@ -146,7 +150,7 @@ def propose(
     # An unproven policy is deployed already: it is tried as the deployed one.
     hopeful = ~trial.proven & is_clearly_more(jnp.where(favoured, promise, again), trial.base, trial.base, largest)
     first, repeats = n == 1, trial.proven & (n % _AGAIN == 0)
-    may = ~trial.failed & fresh
+    may = trial.explores & (rule == "proven")  # at least every second walk explores
     proposed = (deployed, candidate, may & opens, may & ~opens & (hopeful | first | repeats))
     trial = eqx.tree_at(lambda t: (t.deployed, t.candidate, t.tries, t.repeats), trial, proposed)
     return trial, {**seen, "record": jnp.where(trial.proven, trial.record, jnp.nan)}

@@ -11,9 +11,10 @@ With `bonus_scale=auto`, c follows from the largest reward of one step and a lev
     c = LEAST 4^level largest
 
 The level rises by 1 after an exploring walk that was less than NOVEL times as novel as the replay, by the bonus itself,
-and falls by 1 after one that was more novel. So the bonus weighs next to nothing where policies that follow the reward
-find new places anyway, and grows where the reward holds them back, whatever the scale of either. A policy that
-continues from iteration to iteration (`fresh=false`) stays at level 0: it would have to unlearn the bonus again.
+and falls by 1 after a walk that returned clearly more than any before. So the bonus weighs next to nothing where
+policies that follow the reward find new places or get better, and grows where the reward holds them back, whatever the
+scale of either. A policy that continues from iteration to iteration (`fresh=false`) stays at level 0: it would have to
+unlearn the bonus again.
 
 paper: rewards in [0, 1], and c is given / here: as above; a number is used as it is.
 """
@@ -78,17 +79,19 @@ def update_weight(
     weigh: Callable[[Int[Array, ""], Float[Array, ""]], Weight],
     old: Weight,
     largest: Float[Array, ""],
-    explored: Bool[Array, ""],
     novelty: Float[Array, ""],
+    explored: Bool[Array, ""],
+    improved: Bool[Array, ""],
 ) -> tuple[Weight, Metrics]:
-    """Return the weight for the next plans, given the largest reward now and the novelty of the last walk."""
-    change = jnp.where(novelty < NOVEL, 1, -1) * explored.astype(int)
+    """Return the weight for the next plans, given the largest reward now, and what the last walk has shown."""
+    change = jnp.where(explored & (novelty < NOVEL), 1, 0) - jnp.where(improved, 1, 0)
     weight = weigh(jnp.clip(old.level + change, 0, HIGHEST), jnp.maximum(old.largest, largest))
     return weight, {"novelty": novelty, "reward_unit": weight.largest, "bonus_weight": weight.scale * weight.unit}
 
 
 def measure_novelty(key: Key[Array, ""], bonus: FittedBonus, samples: Transitions, replay: Replay) -> Float[Array, ""]:
-    """Return the mean bonus of samples that were not counted yet, relative to that of the replay's rows."""
+    """Return the mean bonus of samples that were not counted yet, relative to that of the replay's rows; NaN before
+    there are any."""
     rows = jax.tree.map(lambda x: x[:, 0], replay.windows(key, _COMPARED, 1))
     new, old = (jnp.mean(jax.vmap(bonus)(x.state, x.action), where=x.valid) for x in (samples, rows))
     return new / old

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Key
 from pcmlp.algorithms.deep import Deep, DeepLearner, imagination
 from pcmlp.algorithms.framework import capped_ellipse
 from pcmlp.algorithms.starts import imagined_starts
+from pcmlp.algorithms.weight import Weight
 from pcmlp.bench.clock import compile_call, median_time, time_calls
 from pcmlp.bonus import second_moment
 from pcmlp.features import Fourier, RandomNetwork
@@ -59,6 +60,7 @@ class Stage(eqx.Module):
     replay: Replay
     seen: Range
     starts: Float[Array, "*seeds n s"]
+    weight: Weight
 
     def imagined(self, algo: Deep, mdp: MDP, explores: bool) -> MDP:
         """Return the MDP to plan in."""
@@ -68,7 +70,7 @@ class Stage(eqx.Module):
             self.bonus,
             self.seen,
             self.starts,
-            algo.weigh(jnp.zeros((), int), jnp.zeros(())),
+            self.weight,
             self.model,
             jnp.array(explores),
         )
@@ -85,7 +87,9 @@ def prepare_stages(algo: Deep, world: World, seeds: int) -> tuple[Key[Array, " s
         replay = learner.replay.add(samples)
         bonus = algo.bonus.update(key, learner.bonus, learner.features, covariance, replay)
         starts = imagined_starts(key, mdp, replay, algo.num_starts, algo.replay_starts, algo.relabel)
-        return Stage(learner.model, learner.policy, bonus, replay, expand_range(learner.seen, samples), starts)
+        return Stage(
+            learner.model, learner.policy, bonus, replay, expand_range(learner.seen, samples), starts, learner.weight
+        )
 
     over_all = eqx.filter_vmap(prepare, in_axes=(0, None, None, eqx.if_array(0), eqx.if_array(0)))
     return keys, brief_program(over_all)(keys, as_inputs(algo), world.mdp, learner, samples)
@@ -116,11 +120,7 @@ def phase_seconds(algo: Deep, seconds: float) -> dict[str, float]:
     world = mountain_car()
     keys, stages = prepare_stages(algo, world, 1)
     key, stage, algo, real = keys[0], take(stages, 0), as_inputs(algo), world.mdp
-    planner, policy, bonus = (
-        algo.planner,
-        stage.policy,
-        algo.weigh(jnp.zeros((), int), jnp.zeros(())).apply(stage.bonus, real.horizon),
-    )
+    planner, policy, bonus = algo.planner, stage.policy, stage.weight.apply(stage.bonus, real.horizon)
     assert isinstance(planner, TRPO)
     assert isinstance(policy, ActorCritic)
     mdp = stage.imagined(algo, real, False)
