@@ -38,7 +38,7 @@ from pcmlp.algorithms.stages import (
 )
 from pcmlp.algorithms.starts import check_relabel, imagined_starts
 from pcmlp.algorithms.trials import JUDGED, JUDGING, Rule, Trial, propose, settle
-from pcmlp.algorithms.weight import Weight, largest_reward, measure_novelty, update_weight, weigh
+from pcmlp.algorithms.weight import Weight, is_bold_next, largest_reward, weigh
 from pcmlp.bonus import CONTROL, Covariance, Elliptical, choose_covariance, second_moment
 from pcmlp.features import RandomNetwork, check_draw
 from pcmlp.imagine import (
@@ -151,10 +151,9 @@ class Deep(Algorithm):
             return "newest"
         return "walked" if self.deploys == "proven" and not self.fresh else self.deploys
 
-    def weigh(self, level: Int[Array, ""], largest: Float[Array, ""]) -> Weight:
-        """Return the weight of the bonus at a level, given the largest reward of one step."""
-        found = level if self.fresh else jnp.zeros_like(level)
-        return weigh(self.bonus_scale, self.rescales, self.planner.reward_size, found, largest)
+    def weigh(self, largest: Float[Array, ""], bold: Bool[Array, ""]) -> Weight:
+        """Return the weight of the bonus, given the largest reward of one step."""
+        return weigh(self.bonus_scale, self.rescales, self.planner.reward_size, largest, bold & self.fresh)
 
     @property
     def exploits(self) -> bool:
@@ -210,7 +209,7 @@ def start(key: Key[Array, ""], algo: Deep, mdp: MDP) -> DeepLearner:
     model = algo.model_for(mdp).init(model_key, mdp)  # line 3
     seen = nothing_seen(states)
     starts = jnp.broadcast_to(example.state, (algo.num_starts, states.size))
-    weight = algo.weigh(jnp.zeros((), int), jnp.zeros(()))
+    weight = algo.weigh(jnp.zeros(()), jnp.array(False))
     imagined = partial(imagination, algo, mdp, bonus, seen, starts, weight, model)
     policy = algo.planner.init(policy_key, imagined(jnp.array(True)))  # line 1
     deployed = algo.planner.init(policy_key, imagined(jnp.array(False))).without_bonus() if algo.exploits else policy
@@ -221,7 +220,7 @@ def improve(
     key: Key[Array, ""], algo: Deep, mdp: MDP, learner: DeepLearner, samples: Transitions, n: Int[Array, ""]
 ) -> tuple[DeepLearner, Metrics]:
     """Run lines 6 to 11 of iteration n for one seed, given line 5's samples; `key` is the key of the seed."""
-    start_key, policy_key, round_key, judge_key, novelty_key, reward_key = jr.split(stage_key(key, n, STAGE), 6)
+    start_key, policy_key, round_key, judge_key, reward_key = jr.split(stage_key(key, n, STAGE), 5)
     trial, walked = settle(learner.trial, learner.policy, samples, mdp.horizon, learner.weight.largest, n)
     env_steps = learner.env_steps + jnp.sum(samples.valid)
     samples, rejected = drop_nonfinite(with_executed_actions(samples, mdp))
@@ -233,9 +232,8 @@ def improve(
     bonus = algo.bonus.update(stage_key(key, n, BONUS), learner.bonus, phi, sigma, replay)  # b_n
     seen = expand_range(learner.seen, samples)
     starts = imagined_starts(start_key, mdp, replay, algo.num_starts, algo.replay_starts, algo.relabel)
-    novelty = measure_novelty(novelty_key, learner.bonus, samples, learner.replay)
-    largest = largest_reward(reward_key, mdp, seen, replay)
-    weight, weighed = update_weight(algo.weigh, learner.weight, largest, novelty, trial.explores, trial.improved)
+    largest = jnp.maximum(learner.weight.largest, largest_reward(reward_key, mdp, seen, replay))
+    weight = algo.weigh(largest, is_bold_next(learner.weight, trial.explores & (n > 1), trial.improved))
     imagined = partial(imagination, algo, mdp, bonus, seen, starts, weight)
     # paper: the policy continues from iteration to iteration / here: by default each iteration starts a new one. A
     # policy that has converged for the last bonus explores little; a new one finds what it misses in the same model.
@@ -257,7 +255,7 @@ def improve(
     paid = learner.weight.mean_bonus(learner.bonus, phi, samples, mdp.horizon)
     learner = DeepLearner(exploring, env_steps, trial, weight, covariance, model, bonus, replay, seen)
     metrics = {name: values[algo.rounds - 1] for name, values in metrics.items()}  # of the last exploring round
-    found = {**covariance.metrics(algo.ridge), **rejected, **tested, **walked, **weighed, **judged}
+    found = {**covariance.metrics(algo.ridge), **rejected, **tested, **walked, **weight.metrics(), **judged}
     return learner, {"bonus_mean": paid, **found, **metrics}
 
 
@@ -294,5 +292,5 @@ def imagination(
     if algo.reward_free:
         known = dataclasses.replace(known, reward=RewardFree(known.reward, explores))
     paid = SwitchedBonus(weight.apply(bonus, mdp.horizon), explores, actions)
-    imagined = imagine(known, select(explores, model, model.expected()), paid, weight.unit)
+    imagined = imagine(known, select(explores, model, model.expected()), paid, weight.unit_of(explores))
     return restrict(imagined, bounds_around(states, seen, algo.margin, algo.bounded), starts)

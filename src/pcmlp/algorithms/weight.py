@@ -1,100 +1,95 @@
 """How much the bonus weighs, and in what unit rewards are planned for.
 
-    planned reward = r / unit + (c / unit) b
+    exploring: planned reward = r / (unit dimming) + w b        deploying: planned reward = r / unit
 
 With `rescales`, the unit makes the largest reward of one step as large as the planner's constants expect
-(`Planner.reward_size`). So planners and critics see numbers of the same size, whatever the task pays. c b is still what
-a new place is worth in the task's own reward.
+(`Planner.reward_size`). So planners and critics see numbers of the same size, whatever the task pays.
 
-With `bonus_scale=auto`, c follows from the largest reward of one step and a level:
+With `bonus_scale=auto`, w is such that a step pays CAREFUL b for the largest reward of one step, and the dimming is 1
+(careful) or DIMMING (bold). In the task's own reward that is
 
-    c = LEAST 4^level largest
+    c = CAREFUL largest    or, if bold,    c = DIMMING CAREFUL largest
 
-The level rises by 1 after an exploring walk that was less than NOVEL times as novel as the replay, by the bonus itself,
-and falls by 1 after a walk that returned clearly more than any before. So the bonus weighs next to nothing where
-policies that follow the reward find new places or get better, and grows where the reward holds them back, whatever the
-scale of either. A policy that continues from iteration to iteration (`fresh=false`) stays at level 0: it would have to
-unlearn the bonus again.
+A careful policy explores on the way to the reward, and where nothing is paid. A bold one explores for the bonus nearly
+alone, so it leaves places where the reward would hold it. Exploring walks are careful as long as they return more and
+more; otherwise every second one is bold. So nothing depends on the scale of the reward, and a task whose reward leads
+the way is learned as without a bonus. A policy that continues from iteration to iteration (`fresh=false`) is always
+careful: it would have to unlearn the bonus again.
 
 paper: rewards in [0, 1], and c is given / here: as above; a number is used as it is.
 """
 
 import math
-from collections.abc import Callable
 from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Key
 
 from pcmlp.bonus import CappedBonus, Number
 from pcmlp.replay import Replay, Transitions
 from pcmlp.spaces import Range
 from pcmlp.types import MDP, Features, FittedBonus, Metrics, Unknown
 
-LEAST, FACTOR, HIGHEST = 5e-4, 4.0, 6  # the least weight, the factor of a level, and the highest level
-NOVEL = 2.0
+CAREFUL, DIMMING = 5e-4, 64.0
 _DRAWN = 4096  # states at which a reward function is asked for its largest reward
-_COMPARED = 256  # rows of the replay that a walk is compared with
 
 
 class Weight(eqx.Module):
     """The weight of a seed's bonus, and the unit of its rewards."""
 
-    unit: Float[Array, "*seeds"]  # of what is planned
-    scale: Float[Array, "*seeds"]  # c, in units of what is planned
-    level: Int[Array, "*seeds"]
+    unit: Float[Array, "*seeds"]  # of what is planned to be deployed
+    dimming: Float[Array, "*seeds"]  # by how much smaller rewards are while exploring
+    scale: Float[Array, "*seeds"]  # w: c in units of what is planned
     largest: Float[Array, "*seeds"]  # |r| of a single step, so far; 0 before anything was paid
 
+    @property
+    def bold(self) -> Bool[Array, "*seeds"]:
+        """Whether the next exploring policy is a bold one."""
+        return self.dimming > 1
+
+    def unit_of(self, explores: Bool[Array, "*seeds"]) -> Float[Array, "*seeds"]:
+        """Return the unit of rewards when exploring, or otherwise."""
+        return self.unit * jnp.where(explores, self.dimming, 1.0)
+
     def apply(self, bonus: FittedBonus, horizon: int) -> CappedBonus:
-        """Return the bonus as it is planned for: min{c b, H}, in the unit of the rewards."""
+        """Return the bonus as it is planned for: min{w b, H}."""
         return CappedBonus(bonus, self.scale, float(horizon))
 
     def mean_bonus(self, last: FittedBonus, phi: Features, samples: Transitions, horizon: int) -> Float[Array, ""]:
-        """Return the mean of b_{n-1}, for which line 11 planned pi_n, over the states that pi_n visited."""
+        """Return the mean of c b_{n-1}, for which line 11 planned pi_n, over the states that pi_n visited."""
         promised = eqx.tree_at(lambda b: b.features, last, phi)  # the first phi was drawn before there were samples
         paid = jax.vmap(self.apply(promised, horizon))(samples.state, samples.action)
-        return self.unit * jnp.mean(paid, where=samples.valid)
+        return self.unit * self.dimming * jnp.mean(paid, where=samples.valid)
+
+    def metrics(self) -> Metrics:
+        """Return the columns that a run logs."""
+        c = self.scale * self.unit * self.dimming
+        return {"reward_unit": self.largest, "bonus_weight": c, "bold": self.bold.astype(jnp.float32)}
 
 
 def weigh(
     bonus_scale: Number | Literal["auto"],
     rescales: bool | Bool[Array, ""],
     reward_size: float,
-    level: Int[Array, ""],
     largest: Float[Array, ""],
+    bold: Bool[Array, ""],
 ) -> Weight:
-    """Return the weight at a level. A `bonus_scale` that is to be found is NaN in a compiled program."""
+    """Return the weight, given the largest reward of one step. A `bonus_scale` that is to be found is NaN in a compiled
+    program."""
     known = jnp.where(largest > 0, largest, 1.0)
-    found = LEAST * FACTOR ** level.astype(jnp.float32) * known
     given = jnp.asarray(math.nan if isinstance(bonus_scale, str) else bonus_scale)
-    c = jnp.where(jnp.isnan(given), found, given)
+    auto = jnp.isnan(given)
     unit = jnp.where(rescales, known / reward_size, 1.0)
-    return Weight(unit, c / unit, level, largest)
+    scale = jnp.where(auto, CAREFUL * known, given) / unit
+    return Weight(unit, jnp.where(auto & bold, DIMMING, 1.0), scale, largest)
 
 
-def update_weight(
-    weigh: Callable[[Int[Array, ""], Float[Array, ""]], Weight],
-    old: Weight,
-    largest: Float[Array, ""],
-    novelty: Float[Array, ""],
-    explored: Bool[Array, ""],
-    improved: Bool[Array, ""],
-) -> tuple[Weight, Metrics]:
-    """Return the weight for the next plans, given the largest reward now, and what the last walk has shown."""
-    change = jnp.where(explored & (novelty < NOVEL), 1, 0) - jnp.where(improved, 1, 0)
-    weight = weigh(jnp.clip(old.level + change, 0, HIGHEST), jnp.maximum(old.largest, largest))
-    return weight, {"novelty": novelty, "reward_unit": weight.largest, "bonus_weight": weight.scale * weight.unit}
-
-
-def measure_novelty(key: Key[Array, ""], bonus: FittedBonus, samples: Transitions, replay: Replay) -> Float[Array, ""]:
-    """Return the mean bonus of samples that were not counted yet, relative to that of the replay's rows; NaN before
-    there are any."""
-    rows = jax.tree.map(lambda x: x[:, 0], replay.windows(key, _COMPARED, 1))
-    new, old = (jnp.mean(jax.vmap(bonus)(x.state, x.action), where=x.valid) for x in (samples, rows))
-    return new / old
+def is_bold_next(weight: Weight, explored: Bool[Array, ""], improved: Bool[Array, ""]) -> Bool[Array, ""]:
+    """Return whether the next exploring policy is bold: every second one, unless its walks return more and more."""
+    return jnp.where(explored, ~weight.bold & ~improved, weight.bold)
 
 
 def largest_reward(key: Key[Array, ""], mdp: MDP, seen: Range, replay: Replay) -> Float[Array, ""]:
