@@ -125,7 +125,7 @@ def test_an_environment_that_fails_too_often_leaves_the_agent_as_it_was(agent, m
 
 def test_a_space_without_bounds_makes_no_nan(agent):
     assert finite(numbers(agent.learner))
-    for policy in (agent.learner.policy, agent.learner.deploying):
+    for policy in (agent.learner.policy, agent.learner.trial.candidate):
         assert finite((policy.actor, policy.critic, policy.units))
     assert finite(agent.evaluate(3))
 
@@ -157,7 +157,7 @@ def test_predict_with_noise_is_within_bounds_and_varies(agent):
 
 
 def test_what_explores_is_another_policy(agent):
-    assert same(agent.policy(), jax.tree.map(lambda x: x[0], agent.learner.deploying))
+    assert same(agent.policy(), jax.tree.map(lambda x: x[0], agent.learner.trial.candidate))
     assert same(agent.policy(explore=True), jax.tree.map(lambda x: x[0], agent.learner.policy))
     assert not same(agent.policy(), agent.policy(explore=True))
 

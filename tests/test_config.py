@@ -391,7 +391,7 @@ def test_mbpo_is_steadied_in_simulators_and_plain_in_our_own_tasks():
             "features.sizes=16: has no effect with slbo: it plans for the reward",
         ),
         ("pets", "covariance=off", "covariance=off: has no effect with pets"),
-        ("pets", "keeps_better=true", "keeps_better=true: has no effect with pets: it searches for each action"),
+        ("pets", "deploys=proven", "deploys=proven: has no effect with pets: it searches for each action"),
         ("pets-gt", "features.dim=4", "features.dim=4: has no effect with pets-gt"),
         ("mbpo", "ridge=1", "ridge=1: has no effect with mbpo"),
         (
@@ -404,7 +404,7 @@ def test_mbpo_is_steadied_in_simulators_and_plain_in_our_own_tasks():
         ("rnd", "ridge=1", "ridge=1: has no effect with rnd: its bonus has no covariance"),
         ("random", "replay_starts=0.5", "replay_starts=0.5: random has no such setting (it is one of pcmlp"),
         ("random", "model.steps=5", "model.steps=5: random has no such setting"),
-        ("pcmlp-mppi", "keeps_better=true", "keeps_better=true: has no effect with pcmlp-mppi"),
+        ("pcmlp-mppi", "deploys=proven", "deploys=proven: has no effect with pcmlp-mppi"),
         ("pcmlp", "bounded=false margin=1", "margin=1: has no effect with pcmlp: imagined states have no bounds"),
         (
             "pcmlp",
@@ -508,7 +508,6 @@ def test_the_preset_for_goals_uses_what_the_task_declares():
 
 
 GOALS = {
-    "bonus_scale",
     "features.dims",
     "features.action_weight",
     "relabel",

@@ -19,13 +19,13 @@ from jaxtyping import Array, Float, Int
 from pcmlp.algorithms import deep
 from pcmlp.algorithms.deep import Deep, imagination
 from pcmlp.algorithms.starts import imagined_starts
+from pcmlp.algorithms.trials import Trial, propose
 from pcmlp.bonus import CappedBonus
 from pcmlp.errors import ConfigError
 from pcmlp.features import RandomNetwork
 from pcmlp.imagine import bounds_around, expand_range, nothing_seen
 from pcmlp.models import Neural
 from pcmlp.replay import Replay, Transitions
-from pcmlp.rollout import keep_better
 from pcmlp.spaces import Box, Coordinates, Finite, Range
 from pcmlp.trees import as_inputs, stack_inputs
 from pcmlp.types import MDP, FeatureMap, FittedModel, Planner, Policy, Problem, never
@@ -163,7 +163,8 @@ def test_a_stage_is_traced_once():
     after = [traces for _, traces in learn(spied())]
     assert after[0]["features"] > 0
     assert after[-1] == after[0]
-    for changes in ({"bonus_scale": 0.0}, {"covariance": False}, {"margin": 9.0}, {"replay_starts": 0.0}):
+    others = [{"covariance": False}, {"margin": 9.0}, {"replay_starts": 0.0}, {"rescales": True}]
+    for changes in (*others, *({"bonus_scale": c} for c in (0.0, "auto"))):
         learn(spied(**changes), iterations=2)
     learn(spied(), iterations=1, planned=50)
     assert dict(TRACES) == after[0]
@@ -278,20 +279,20 @@ def test_exploring_is_planned_for_reward_and_bonus_and_deploying_for_reward(run)
             reward = -np.asarray(PROBES[:, 0])
             bonus = jax.vmap(capped(one.bonus))(PROBES[:, :1], jnp.clip(PROBES[:, 1:], -1.0, 1.0))
             np.testing.assert_allclose(one.policy.reward, reward + bonus, rtol=1e-5, atol=1e-5)
-            np.testing.assert_array_equal(one.deploying.reward, reward)
+            np.testing.assert_array_equal(one.trial.candidate.reward, reward)
             assert (np.asarray(bonus) > 0).all()
 
 
 def test_deploying_starts_from_this_iterations_exploring(run):
     for n, (learner, *_) in enumerate(run, 1):
         np.testing.assert_array_equal(learner.policy.plans, np.full(SEEDS, n * ROUNDS))
-        np.testing.assert_array_equal(learner.deploying.plans, learner.policy.plans + 1)
-        assert same(learner.deployed(), learner.deploying)
+        np.testing.assert_array_equal(learner.trial.candidate.plans, learner.policy.plans + 1)
+        assert same(learner.deployed(), learner.trial.candidate)
 
 
 def test_the_exploring_policy_can_be_deployed():
     """As in the paper: one policy, planned for reward and bonus, explores and is deployed."""
-    algo = spied(exploits=False, keeps_better=True)  # there is no second policy to keep
+    algo = spied(deploys="exploring")
     assert not algo.evaluates_exploring
     assert same(algo.start(KEYS, LINE, 2).deployed(), algo.start(KEYS, LINE, 2).policy)
     for n, ((learner, *_), _) in enumerate(learn(algo, iterations=2), 1):
@@ -303,7 +304,7 @@ def test_the_exploring_policy_can_be_deployed():
 def test_an_exploring_policy_can_begin_anew():
     for (learner, *_), _ in learn(spied(fresh=True), iterations=2):
         np.testing.assert_array_equal(learner.policy.plans, np.full(SEEDS, ROUNDS))
-        np.testing.assert_array_equal(learner.deploying.plans, learner.policy.plans + 1)
+        np.testing.assert_array_equal(learner.trial.candidate.plans, learner.policy.plans + 1)
 
 
 def test_both_plan_in_the_last_model_within_what_was_seen(run):
@@ -314,7 +315,7 @@ def test_both_plan_in_the_last_model_within_what_was_seen(run):
         np.testing.assert_array_equal(learner.seen.low[:, 0], low)
         np.testing.assert_array_equal(learner.seen.high[:, 0], high)
         least, most = np.maximum(-3, low - MARGIN * (high - low)), np.minimum(1, high + MARGIN * (high - low))
-        np.testing.assert_array_equal(learner.policy.next_state, learner.deploying.next_state)
+        np.testing.assert_array_equal(learner.policy.next_state, learner.trial.candidate.next_state)
         np.testing.assert_allclose(learner.policy.reached[:, 0, 0], least, rtol=1e-6)
         np.testing.assert_allclose(learner.policy.reached[:, 1, 0], most, rtol=1e-6)
         one = of_seed(learner, 0)
@@ -357,7 +358,7 @@ def test_the_control_pays_as_much_as_the_cover_would():
 
 def test_no_bonus_is_no_difference():
     for (learner, metrics, *_), _ in learn(spied(bonus_scale=0.0), iterations=2):
-        np.testing.assert_array_equal(learner.policy.reward, learner.deploying.reward)
+        np.testing.assert_array_equal(learner.policy.reward, learner.trial.candidate.reward)
         np.testing.assert_array_equal(metrics["bonus_mean"], 0.0)
         numbers = learner, {name: x for name, x in metrics.items() if name != "held_out_error"}  # empty at first
         assert all(np.isfinite(x).all() for x in jax.tree.leaves(eqx.filter(numbers, eqx.is_inexact_array)))
@@ -377,7 +378,7 @@ def test_where_reward_and_novelty_disagree(first):
     there = (np.asarray(PROBES[:, 0]) > -1.4) & (np.asarray(PROBES[:, 0]) < -0.6)
     assert right.any()
     assert there.any()
-    exploring, deploying = np.asarray(learner.policy.reward), np.asarray(learner.deploying.reward)
+    exploring, deploying = np.asarray(learner.policy.reward), np.asarray(learner.trial.candidate.reward)
     assert (exploring[:, right].min(1) > exploring[:, there].max(1)).all()
     assert (deploying[:, right].max(1) < deploying[:, there].min(1)).all()
 
@@ -390,7 +391,7 @@ def test_exploring_reward_free_ignores_the_reward(run):
     row = jnp.array([-0.5]), jnp.array([5.0]), jnp.array([-0.4])
     for free, paid in ((True, 0.0), (False, 0.4)):
         algo = spied(reward_free=free)
-        imagined = partial(imagination, algo, LINE, one.bonus, one.seen, jnp.zeros((1, 1)), one.model)
+        imagined = partial(imagination, algo, LINE, one.bonus, one.seen, jnp.zeros((1, 1)), one.weight, one.model)
         exploring, deploying = (imagined(jnp.array(explores)).reward(*row) for explores in (True, False))
         assert float(exploring) == pytest.approx(paid + float(capped(one.bonus)(row[0], jnp.array([1.0]))), rel=1e-5)
         assert float(deploying) == pytest.approx(0.4)
@@ -445,7 +446,7 @@ class RunAway(FittedModel):
 def test_bounds_can_be_switched_off(run, bounded):
     one = of_seed(run[-1].learner, 0)
     algo, starts = spied(bounded=bounded), jnp.zeros((1, 1))
-    mdp = imagination(algo, LINE, one.bonus, one.seen, starts, RunAway(), jnp.array(False))
+    mdp = imagination(algo, LINE, one.bonus, one.seen, starts, one.weight, RunAway(), jnp.array(False))
     reached = float(mdp.transition(jr.key(0), jnp.array([-1.0]), jnp.zeros(1))[0])
     assert reached >= -3.0 if bounded else reached == -100.0
 
@@ -504,6 +505,8 @@ class Steady(Policy):
 def test_of_two_policies_the_better_imagined_is_deployed(new):
     """Left pays. It is judged from the world's own starts: those of the imagination would give no number."""
     imagined = dataclasses.replace(LINE, initial=lambda key: jnp.full(1, jnp.nan))
-    best = keep_better(jr.key(0), LINE, imagined, Steady(jnp.array([new])), Steady(jnp.array([-new])))
-    assert isinstance(best, Steady)
-    np.testing.assert_array_equal(best.action, [-1.0])
+    trial, candidate = Trial.new(Steady(jnp.array([-new]))), Steady(jnp.array([new]))
+    weight = spied().weigh(jnp.zeros(()), jnp.array(False))
+    trial, _ = propose(jr.key(0), "imagined", LINE, imagined, trial, candidate, weight, jnp.array(3))
+    assert isinstance(trial.deployed, Steady)
+    np.testing.assert_array_equal(trial.deployed.action, [-1.0])

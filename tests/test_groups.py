@@ -162,7 +162,7 @@ def test_who_may_be_in_a_group(config_of):
         config_of("method", iterations=4),
         config_of("method", more=("eval_every=400",)),
         config_of("method", more=("noise=0.1",)),  # noise 0 is another program
-        config_of("method", more=("exploits=off",)),
+        config_of("method", more=("deploys=exploring",)),
         config_of("method", more=("reward_free=true",)),
         config_of("method", more=("task.horizon=100",)),
     ]

@@ -217,7 +217,7 @@ def test_a_reward_that_misbehaves(first, samples, amount):
     """One too large for its square stops TRPO and nothing else; one that is no number pays nothing."""
     learner, metrics = improve(first, samples, amount=amount)
     assert numbers(learner)
-    for policy in (learner.policy, learner.deploying):
+    for policy in (learner.policy, learner.trial.candidate):
         assert numbers(jax.vmap(lambda p: p(jr.key(0), (), jnp.ones(1))[1])(policy))
     if np.isfinite(amount):
         assert skipped(metrics) == {"policy_skipped": 1.0, "value_skipped": 1.0}

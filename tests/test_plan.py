@@ -181,7 +181,7 @@ def test_what_it_plans_in_is_the_learned_model_with_the_new_reward_alone(run):
     replanning.replan_one(learned.keys[0], algo, mdp, one, 1, 1)
     row = jnp.array([0.5, 0.5]), jnp.ones(2), jnp.array([0.4, 0.6])
     assert float(seen[0].reward(*row)) == pytest.approx(1.8)  # and no bonus
-    expected = imagination(algo, mdp, one.bonus, one.seen, jnp.zeros((4, 2)), one.model, jnp.array(False))
+    expected = imagination(algo, mdp, one.bonus, one.seen, jnp.zeros((4, 2)), one.weight, one.model, jnp.array(False))
     key = jax.random.key(0)
     np.testing.assert_allclose(seen[0].transition(key, *row[:2]), expected.transition(key, *row[:2]))
     starts = np.asarray(seen[0].initial.states)

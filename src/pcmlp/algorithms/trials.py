@@ -149,8 +149,8 @@ def propose(
     opens = trial.proven & is_clearly_more(promise - jnp.std(returns[0]), known, trial.base, largest)
     # An unproven policy is deployed already: it is tried as the deployed one.
     hopeful = ~trial.proven & is_clearly_more(jnp.where(favoured, promise, again), trial.base, trial.base, largest)
-    first, repeats = n == 1, trial.proven & (n % _AGAIN == 0)
+    repeats = trial.proven & (n % _AGAIN == 0)
     may = trial.explores & (rule == "proven")  # at least every second walk explores
-    proposed = (deployed, candidate, may & opens, may & ~opens & (hopeful | first | repeats))
+    proposed = (deployed, candidate, may & opens, may & ~opens & (hopeful | repeats))
     trial = eqx.tree_at(lambda t: (t.deployed, t.candidate, t.tries, t.repeats), trial, proposed)
     return trial, {**seen, "record": jnp.where(trial.proven, trial.record, jnp.nan)}
