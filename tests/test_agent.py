@@ -157,7 +157,7 @@ def test_predict_with_noise_is_within_bounds_and_varies(agent):
 
 
 def test_what_explores_is_another_policy(agent):
-    assert same(agent.policy(), jax.tree.map(lambda x: x[0], agent.learner.trial.candidate))
+    assert same(agent.policy(), jax.tree.map(lambda x: x[0], agent.learner.trial.deployed))
     assert same(agent.policy(explore=True), jax.tree.map(lambda x: x[0], agent.learner.policy))
     assert not same(agent.policy(), agent.policy(explore=True))
 

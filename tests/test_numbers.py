@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from pcmlp.algorithms import deep, framework
 from pcmlp.algorithms.deep import Deep
 from pcmlp.algorithms.framework import PCMLP
+from pcmlp.algorithms.trials import Trial
 from pcmlp.bonus import CappedBonus, Covariance, Ellipse, Elliptical
 from pcmlp.features import RandomNetwork
 from pcmlp.imagine import bounds_around, imagine, nothing_seen, pay_nothing
@@ -83,12 +84,20 @@ def improve(learner, samples, n=1, amount=1.0):
     return deep._improve(KEYS, stack_inputs([DEEP] * len(KEYS)), line(amount), learner, samples, jnp.array(n))
 
 
+def without_record(node):
+    if not isinstance(node, Trial):
+        return node
+    return dataclasses.replace(node, record=jnp.where(node.proven, node.record, jnp.float32(0)))
+
+
 def seen(metrics):
     """Return the metrics without those that may have nothing to show yet."""
     return {name: values for name, values in metrics.items() if not may_be_unseen(name)}
 
 
 def numbers(tree):
+    """Whether all floats are finite, but for the record of a policy that has not walked, which is -inf."""
+    tree = jax.tree.map(without_record, tree, is_leaf=lambda node: isinstance(node, Trial))
     return all(np.isfinite(x).all() for x in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)))
 
 

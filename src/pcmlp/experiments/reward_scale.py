@@ -11,10 +11,13 @@ wall, so its control, which has no bonus, should stay there.
 with neither, so that both are learned. An agent has one seed and no run folder, so these are measured tables.
 """
 
+import os
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -35,6 +38,7 @@ SCALES = ("1", "0.01", "100")
 _STEPS = {CAR: 2_000, ACROBOT: 2_000, MAZE: 10_000}
 LEARNED = "class-learned"
 _EPISODES = 100  # of an evaluation, as in the runs
+_STAYS = 5  # evaluations, one in each iteration
 
 
 def jobs() -> list[Job]:
@@ -68,14 +72,20 @@ def learn_class(job: Job, scale: Scale) -> Rows:
         return []
     sized = scale.apply(job)
     rows = []
-    for seed in sized.seeds:
-        rows.append(learn_seed(replace(sized, seeds=(seed,))))
-        print(f"  {sized.name}: {rows[-1]}", flush=True)
+    # on a CPU, an agent keeps little more than one core busy
+    processes = (os.cpu_count() or 1) if device() == "cpu" else 1
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        for row in pool.map(learn_seed, [replace(sized, seeds=(seed,)) for seed in sized.seeds]):
+            rows.append(row)
+            print(f"  {sized.name}: {row}", flush=True)
     return rows
 
 
 def learn_seed(job: Job) -> Row:
-    """Return what one agent has learned: its successes in the form of `summary.json`, and its seconds."""
+    """Return what one agent has learned: its successes in the form of `summary.json`, and its seconds.
+
+    It stops as soon as it stays solved: when `_STAYS` evaluations in turn succeed.
+    """
     from pcmlp.experiments.dock_env import DockEnv  # imports Gymnasium, which the base installation does not have
 
     given = split_settings(job.settings)
@@ -84,9 +94,11 @@ def learn_seed(job: Job) -> Row:
     reward, terminal = (None, None) if job.label == LEARNED else (mdp.reward, mdp.terminal)
     evaluations: list[tuple[int, float]] = []
 
-    def note(agent: DeepPCMLP, metrics: Mapping[str, Any]) -> None:
+    def note(agent: DeepPCMLP, metrics: Mapping[str, Any]) -> bool:
         share = round(metrics["eval_return_mean"] / goal, 4)  # of the episodes; float32 returns are not exact
         evaluations.append((int(metrics["env_steps"]), share))
+        last = [share for _, share in evaluations[-_STAYS:]]
+        return len(last) < _STAYS or min(last) < SUCCESS
 
     began = time.perf_counter()
     agent = DeepPCMLP(
