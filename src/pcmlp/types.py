@@ -215,7 +215,7 @@ class Task(Part):
 
     kind: ClassVar[str]  # presets are chosen by it: finite, regulator, small, robot or gym
     horizon: int = setting(200, "steps of an episode", least=1, tiny=20)
-    reward_scale: float = setting(1.0, "factor of all rewards", least=1e-6, most=1e6, traced=False)
+    reward_scale: float = setting(1.0, "factor of all rewards", least=1e-6, most=1e6)
 
     @property
     def learns_outcome(self) -> bool:

@@ -40,7 +40,7 @@ from pcmlp.rollout import episode_return, mean_first_return
 from pcmlp.trees import map_leading, select
 from pcmlp.types import MDP, Metrics, Policy
 
-MARGIN, LEAST, TOLERANCE = 0.02, 0.05, 0.9
+MARGIN, LEAST, TOLERANCE = 0.02, 0.2, 0.9
 JUDGED = 16  # imagined episodes that a policy is judged by
 Rule = Literal["exploring", "newest", "imagined", "walked", "proven"]
 JUDGING: tuple[Rule, ...] = ("imagined", "walked", "proven")  # the rules by which the model judges policies
@@ -64,7 +64,7 @@ class Trial(eqx.Module):
     def new(deployed: Policy) -> "Trial":
         """Return the state before the first iteration."""
         no, zero = jnp.array(False), jnp.zeros(())
-        return Trial(deployed, deployed, no, no, no, no, jnp.full((), -jnp.inf), zero, zero)
+        return Trial(deployed, deployed, no, no, no, no, jnp.full((), -jnp.inf, jnp.float32), zero, zero)
 
     @property
     def explores(self) -> Bool[Array, "*seeds"]:
@@ -149,8 +149,8 @@ def propose(
     opens = trial.proven & is_clearly_more(promise - jnp.std(returns[0]), known, trial.base, largest)
     # An unproven policy is deployed already: it is tried as the deployed one.
     hopeful = ~trial.proven & is_clearly_more(jnp.where(favoured, promise, again), trial.base, trial.base, largest)
-    repeats = trial.proven & (n % _AGAIN == 0)
+    first, repeats = n == 1, trial.proven & (n % _AGAIN == 0)
     may = trial.explores & (rule == "proven")  # at least every second walk explores
-    proposed = (deployed, candidate, may & opens, may & ~opens & (hopeful | repeats))
+    proposed = (deployed, candidate, may & opens, may & ~opens & (hopeful | first | repeats))
     trial = eqx.tree_at(lambda t: (t.deployed, t.candidate, t.tries, t.repeats), trial, proposed)
     return trial, {**seen, "record": jnp.where(trial.proven, trial.record, jnp.nan)}

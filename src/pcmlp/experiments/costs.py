@@ -25,10 +25,11 @@ SEEDS = (10, 11, 12, 13)
 
 
 def jobs() -> list[Job]:
-    """Return the runs; those of a task have equal programs."""
+    """Return the runs; those of a task have equal programs. Evaluations would take longer than learning, and change
+    nothing, so there are few."""
     runs = {OURS: (), WITHOUT: (NO_BONUS,), CONTROL: (NO_COVER,)}
     return [
-        Job("costs", task, label, "pcmlp", 200_000, settings, SEEDS)
+        Job("costs", task, label, "pcmlp", 200_000, (*settings, "eval_every=50000"), SEEDS)
         for task in TASKS
         for label, settings in runs.items()
     ]

@@ -71,11 +71,12 @@ def learn_class(job: Job, scale: Scale) -> Rows:
     if not scale.has(job):
         return []
     sized = scale.apply(job)
+    agents = [replace(sized, seeds=(seed,)) for seed in sized.seeds]
+    # On a CPU, an agent keeps little more than one core busy.
+    processes = min(len(agents), os.cpu_count() or 1) if device() == "cpu" else 1
     rows = []
-    # on a CPU, an agent keeps little more than one core busy
-    processes = (os.cpu_count() or 1) if device() == "cpu" else 1
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        for row in pool.map(learn_seed, [replace(sized, seeds=(seed,)) for seed in sized.seeds]):
+        for row in map(learn_seed, agents) if processes == 1 else pool.map(learn_seed, agents):
             rows.append(row)
             print(f"  {sized.name}: {row}", flush=True)
     return rows

@@ -216,7 +216,9 @@ def build_problem(task: Task) -> Problem:
         problem = task.build()
         if not isinstance(problem, Problem):
             raise TypeError(f"build() returned a {type(problem).__name__}; return a pcmlp.types.Problem")
-        return problem if task.reward_scale == 1 else scale_reward(problem, task.reward_scale)
+        # classic tasks and mazes are scaled by 1 too: all their scales run one program
+        changed = task.reward_scale != 1 or task.kind == "small"
+        return scale_reward(problem, task.reward_scale) if changed else problem
     except (TypeError, ValueError) as error:  # a ConfigError, or an array of the wrong kind in a user's file
         line = str(error).splitlines()[0]
         named = isinstance(error, ConfigError) and line.startswith(("task.", "environment", "horizon="))

@@ -35,12 +35,12 @@ class Dock(Task):
 
     kind: ClassVar[str] = "small"
     horizon: int = setting(100, "steps of an episode", least=1, tiny=20)
-    goal_reward: float = setting(1.0, "reward for docking", above=0, most=1e9, traced=False)
+    goal_reward: float = setting(1.0, "reward for docking", above=0, most=1e9)
 
     def build(self) -> Problem:
         """Return the task's world."""
         spaces = Box.of(np.inf, 4), Box.of(1.0, 2)
-        mdp = MDP(initial, drift, DockReward(self.goal_reward), has_docked, *spaces, self.horizon)
+        mdp = MDP(initial, drift, DockReward(jnp.float32(self.goal_reward)), has_docked, *spaces, self.horizon)
         return Problem(JaxWorld(mdp), success_return=0.5 * self.goal_reward, goal_ends=True)
 
 
@@ -67,7 +67,7 @@ def has_docked(state: State, action: Action, next_state: State) -> Bool[Array, "
 class DockReward(eqx.Module):
     """The reward for docking."""
 
-    amount: float = eqx.field(static=True)
+    amount: Float[Array, ""]
 
     def __call__(self, state: State, action: Action, next_state: State) -> Float[Array, ""]:
         return jnp.where(has_docked(state, action, next_state), self.amount, 0.0)
