@@ -10,8 +10,9 @@ returned clearly more. `base` is what the first, untrained policy returned, `lar
 As long as no policy has returned clearly more than `base`, the model decides between the last two candidates.
 
 **The candidate** is the policy that was planned for the reward alone. Where the model promises clearly more than the
-deployed policy is known to return, the candidate collects the samples of the next iteration, without its noise. It is
-then deployed if it returned at least nearly as much as the record.
+deployed policy is known to return, the candidate collects the samples of the next iteration, without its noise; so does
+the first candidate, whatever the model promises. It is then deployed if it returned at least nearly as much as the
+record.
 
     promise - std > known,     known = min(record, what the model promises of the deployed policy)
     return - base > TOLERANCE (record - base)
