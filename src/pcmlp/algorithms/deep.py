@@ -87,7 +87,7 @@ class Deep(Algorithm):
     planner: Planner = setting(TRPO(), "planning oracle")
     bonus: Bonus = setting(Elliptical(), "the bonus that rewards novelty")
     bonus_scale: float | Literal["auto"] = setting(
-        0.05, "c: weight of the bonus; 0: none; auto: found by trials", least=0, most=1e6, traced=True
+        0.05, "c: weight of the bonus; 0: none; auto: in units of the reward", least=0, most=1e6, traced=True
     )
     rescales: bool = setting(False, "plan in units of the largest reward of one step", traced=True)
     ridge: float = setting(1e-3, "lambda of Sigma; below 1e-6 it is lost in rounding", least=1e-6, most=1e6)
