@@ -101,7 +101,7 @@ def test_the_lock_is_opened_and_the_summary_says_when(run):
 def test_the_configuration_is_whole(run):
     assert from_json((run / "config.json").read_text()) == lock()
     task = durable.read_json(run / "config.json")["task"]
-    assert task == {"name": "combination-lock", "horizon": 3, "actions": 2, "seed": 0}
+    assert task == {"name": "combination-lock", "horizon": 3, "reward_scale": 1.0, "actions": 2, "seed": 0}
 
 
 def test_every_episode_is_logged(run):
