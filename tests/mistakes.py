@@ -6,6 +6,7 @@ Nothing here compiles or trains. The Python lines run without the type checks of
 """
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -43,15 +44,21 @@ COMMANDS = [
     ("train mountain-car --set relabel=0.5", "declares no goals"),
     ("train mountain-car --set bonus_scale 0", "bonus_scale=0.1"),
     ("train mountain-car --set bonus=0", "bonus_scale"),
-    ("train mountain-car --set bonus_scale=high", "not a finite number"),
+    ("train mountain-car --set bonus_scale=high", "0.1 or auto"),
+    ("train mountain-car --algo pets --set bonus_scale=auto", "leave it out"),
+    ("train combination-lock --set bonus_scale=auto", "give one such as 0.1"),
+    ("train mountain-car --set deploys=best", "exploring, newest, imagined, proven"),
     ("train mountain-car --set horizon=100", "task.horizon"),
     ("train mountain-car --set steps=1000", "give --steps 1000"),
     ("train mountain-car --set planner=sac", "planner.name"),
     ("train mountain-car --set planner.name=cem", "trpo or sac"),
     ("train mountain-car --set model.sizes=64x64", "64,64"),
     ("train mountain-car --set reward_free=yes", "true or false"),
+    ("train gym:MountainCarContinuous-v0 --set task.reward=climb.py:climb", "finite everywhere in the observation"),
     ("train mountain-car --out full", "give a new or empty folder"),
     ("eval mountain-car", "runs/TASK-ALGO"),
+    ("eval maze --iteration 7", "give 6"),
+    ("eval maze --iteration newest", "from 0, or last"),
     ("report", "no folder was given"),
     ("report runs", "give a run folder"),
     ("list pcmpl", "the nearest is pcmlp"),
@@ -77,6 +84,7 @@ PYTHON = [
     ('DeepPCMLP.load("missing.safetensors")', "give a file that `save` wrote"),
     ('Deep(rounds="2")', "not the string '2'"),
     ("Deep(bonus_scale=-1.0)", "give 0"),
+    ('Deep(bonus_scale="high")', "give a number or auto"),
 ]
 ABOUT = """# Mistakes
 
@@ -84,6 +92,29 @@ Some things that are easily mistyped or misused, each with the line that answers
 which names what is wrong and what to do, before anything is compiled or written. The exit code of a command is then 2;
 Python raises a `ConfigError`. `python tests/mistakes.py` prints this page and `tests/test_mistakes.py` compares it.
 """
+
+
+CLIMB = """import jax.numpy as jnp
+
+def climb(state, action, next_state):
+    return -jnp.log(0.45 - next_state[0])
+"""
+
+
+@functools.cache
+def maze():
+    """The configuration of a run."""
+    from pcmlp.runs.config import resolve, to_json
+
+    return to_json(resolve("point-umaze"))
+
+
+def write_maze(run):
+    """What `--iteration` reads of a run before its policies."""
+    (run / "policy").mkdir(parents=True)
+    (run / "config.json").write_text(maze())
+    for n in (0, 3, 6):
+        (run / "policy" / f"{n:06d}.safetensors").touch()
 
 
 @contextlib.contextmanager
@@ -95,6 +126,8 @@ def place():
         Path("full").mkdir()
         Path("full/notes.txt").touch()
         Path("task.py").write_text("class Corridor: pass\n")
+        Path("climb.py").write_text(CLIMB)
+        write_maze(Path("maze"))
         try:
             yield
         finally:

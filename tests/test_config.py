@@ -11,6 +11,7 @@ from pcmlp.algorithms import METHODS
 from pcmlp.algorithms.deep import Deep
 from pcmlp.algorithms.framework import PCMLP
 from pcmlp.algorithms.model_free import ModelFree
+from pcmlp.algorithms.pc_pg import PCPG
 from pcmlp.cli import main
 from pcmlp.errors import ConfigError
 from pcmlp.features import Fourier, SubsetFeatures
@@ -446,7 +447,11 @@ def test_a_setting_that_means_something_is_taken():
         (Deep, "rounds", "3", "rounds=3: give a whole number"),
         (Deep, "rounds", True, "rounds=true: give a whole number"),
         (Deep, "rounds", None, "rounds=none: give a whole number"),
-        (Deep, "bonus_scale", "0.1", "bonus_scale=0.1: give a number"),
+        (Deep, "bonus_scale", "0.1", "bonus_scale=0.1: give a number or auto, not the string '0.1'"),
+        (Deep, "bonus_scale", None, "bonus_scale=none: give a number or auto"),
+        (PCMLP, "bonus_scale", "auto", "bonus_scale=auto: give a number, not the string 'auto'"),
+        (PCPG, "bonus_scale", "auto", "bonus_scale=auto: give a number, not the string 'auto'"),
+        (Deep, "deploys", "best", "deploys=best: give exploring or newest or imagined or proven"),
         (Deep, "covariance", "of", "covariance=of: give true or false"),
         (Deep, "planner", 3, "planner=3: give a Planner"),
         (Deep, "planner", CEM, "give a Planner"),
@@ -471,7 +476,12 @@ def test_a_planner_without_an_update_for_real_steps_is_refused():
 
 
 def test_a_whole_number_is_a_number_and_none_may_be_a_value():
-    for part, name, value in ((Deep, "bonus_scale", 1), (PCMLP, "fit_samples", None), (PCMLP, "fit_samples", 3)):
+    for part, name, value in (
+        (Deep, "bonus_scale", 1),
+        (Deep, "bonus_scale", "auto"),
+        (PCMLP, "fit_samples", None),
+        (PCMLP, "fit_samples", 3),
+    ):
         check_value(next(field for field in settings_of(part) if field.name == name), value)
 
 

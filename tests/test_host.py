@@ -331,6 +331,31 @@ def test_functions_are_checked_without_an_environment():
         check_reward(lambda s, a, t: 1.0 / a[0], states, Box(jnp.zeros(1), jnp.zeros(1)))
 
 
+@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf, -jnp.inf])
+def test_a_reward_is_finite_wherever_its_unit_is_taken(bad):
+    """In all of an observation space with bounds, also where no sample was; without bounds, only where one was."""
+    samples = (jnp.zeros((4, 2)), jnp.zeros((4, 1)), jnp.zeros((4, 2)))
+
+    def touch(state, action, next_state):
+        return jnp.where((state[1] > 1.9) & (next_state[1] > 1.9), bad, state[0])
+
+    with pytest.raises(ConfigError) as refused:
+        check_reward(touch, Box.of(2.0, 2), Box.of(1.0, 1), samples)
+    line = str(refused.value)
+    assert line.startswith(f"reward=touch: is {float(bad)} at state [")
+    assert line.endswith("; make it finite everywhere in the observation space, such as with jnp.where")
+    assert "\n" not in line
+    free, huge = Box([-2.0, -np.inf], [2.0, np.inf]), Box.of(float(np.finfo(np.float32).max), 2)
+    for states in (free, huge, Box.of(1.0, 2)):
+        check_reward(touch, states, Box.of(1.0, 1), samples)
+
+
+def test_the_rewards_of_our_own_tasks_are_finite_everywhere():
+    for task in (MountainCar(), Acrobot(), Pendulum()):
+        mdp = task.build().world.mdp
+        check_reward(mdp.reward, mdp.states, mdp.actions)
+
+
 class Broken(Clock):
     """Any part of it replaced."""
 

@@ -204,6 +204,7 @@ def one_line(capsys):
     return shown
 
 
+@pytest.mark.bad_input
 @pytest.mark.parametrize(
     ("iteration", "said"),
     [
@@ -215,9 +216,13 @@ def one_line(capsys):
         ("9" * 5000, "give the number"),
     ],
 )
-def test_an_iteration_that_was_not_kept(run, iteration, said, capsys):
+def test_an_iteration_that_was_not_kept(run, iteration, said, capsys, record_property):
     assert main(["eval", str(run), f"--iteration={iteration}"]) == 2
-    assert said.format(policy=run / "policy") in one_line(capsys)
+    line = one_line(capsys)
+    assert said.format(policy=run / "policy") in line
+    if len(iteration) < 100:
+        told = line.removeprefix("pcmlp: ").strip().replace(str(run), "RUN")
+        record_property("bad input", (f"eval RUN --iteration {iteration}", told))
     assert not (run / "eval.json").exists()
 
 

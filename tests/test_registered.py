@@ -63,6 +63,9 @@ def functions(tmp_path):
         "def reward(state, action, next_state):\n    return 2.0 * next_state[0]\n"
         "def end(state, action, next_state):\n    return next_state[0] > 0.2\n"
         "def vector(state, action, next_state):\n    return next_state\n"
+        "import jax.numpy as jnp\n"
+        "def climb(state, action, next_state):\n    return -jnp.log(0.45 - next_state[0])\n"
+        "def touch(state, action, next_state):\n    return jnp.where(next_state[0] > 0.4, jnp.inf, 0.0)\n"
         "def untraceable(state, action, next_state):\n    return 1.0 if state[0] > 0 else 0.0\n"
     )
     return path
@@ -176,6 +179,8 @@ def test_code_that_a_run_names_is_imported_only_if_trusted(functions, tmp_path, 
         (f"{NAME} --set task.reward=FILE:vector", "not one float"),
         (f"{NAME} --set task.reward=FILE:untraceable", "JAX cannot trace it"),
         (f"{NAME} --set task.terminal=FILE:reward", "not one bool"),
+        ("gym:MountainCarContinuous-v0 --set task.reward=FILE:climb", "reward=climb: is nan at state ["),
+        ("gym:MountainCarContinuous-v0 --set task.reward=FILE:touch", "finite everywhere in the observation space"),
     ],
 )
 def test_bad_input(words, named, functions, tmp_path, capsys, record_property):

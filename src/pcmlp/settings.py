@@ -27,6 +27,8 @@ from pcmlp.errors import ConfigError
 
 Real = int | float
 _LARGEST_INT = 2**31 - 1  # arrays are indexed by 32 bits
+_NUMBERS = {int: "a whole number", float: "a number", str: "a text"}
+_SWITCH = {"true": True, "false": False, "on": True, "off": False}
 
 
 class SettingError(ConfigError):
@@ -114,14 +116,9 @@ class Part(eqx.Module):
 @functools.cache
 def settings_of(part: type) -> tuple[Setting, ...]:
     """Return the settings of a class, in the order of its fields."""
-    hints = typing.get_type_hints(part)
-    return tuple(
-        Setting(
-            field.name, hints[field.name], field.default, *(field.metadata[name] for name in ("help", "limits", "tiny"))
-        )
-        for field in dataclasses.fields(part)
-        if "help" in field.metadata
-    )
+    hints, about = typing.get_type_hints(part), ("help", "limits", "tiny")
+    declared = [field for field in dataclasses.fields(part) if "help" in field.metadata]
+    return tuple(Setting(f.name, hints[f.name], f.default, *(f.metadata[name] for name in about)) for f in declared)
 
 
 def check_value(field: Setting, value: Any) -> None:
@@ -163,7 +160,7 @@ def _wanted(options: tuple[Any, ...], value: Any) -> str | None:
         if isinstance(value, str) and value in _words(options):
             return None
         good = isinstance(value, Real if first is float else first) and not isinstance(value, bool)
-        return None if good else _NUMBERS[first]
+        return None if good else " or ".join((_NUMBERS[first], *_words(options)))
     kinds = tuple(option for option in options if isinstance(option, type))
     free = len(kinds) < len(options)  # a function is accepted as well
     return None if isinstance(value, kinds) or (free and callable(value)) else f"a {kinds[0].__name__}"
@@ -172,9 +169,6 @@ def _wanted(options: tuple[Any, ...], value: Any) -> str | None:
 def _words(options: tuple[Any, ...]) -> tuple[str, ...]:
     """Return the words that an annotation accepts in place of a number, such as auto in `float | Literal["auto"]`."""
     return tuple(word for option in options[1:] for word in typing.get_args(option))
-
-
-_NUMBERS = {int: "a whole number", float: "a number", str: "a text"}
 
 
 def show(value: Any) -> str:
@@ -245,12 +239,10 @@ def flatten(record: Mapping[str, Any], path: str = "") -> dict[str, Any]:
 def walk(part: Part, path: str = "") -> Iterator[tuple[str, Setting, Any]]:
     """Yield key, setting and value of every setting of a part and of the parts in it."""
     for field in settings_of(type(part)):
-        value = getattr(part, field.name)
+        key, value = f"{path}{field.name}", getattr(part, field.name)
+        yield f"{key}.name" if isinstance(value, Part) else key, field, value
         if isinstance(value, Part):
-            yield f"{path}{field.name}.name", field, value
-            yield from walk(value, f"{path}{field.name}.")
-        else:
-            yield f"{path}{field.name}", field, value
+            yield from walk(value, f"{key}.")
 
 
 def tiny_settings(part: Part) -> dict[str, Any]:
@@ -279,31 +271,29 @@ def parse(key: str, text: str, annotation: Any) -> Any:
         if text.lower() not in _SWITCH:
             raise ConfigError(f"{key}={text}: give {' or '.join(_SWITCH)}")
         return _SWITCH[text.lower()]
-    return {int: parse_int, float: parse_float}[wanted](key, text) if wanted is not str else text
-
-
-_SWITCH = {"true": True, "false": False, "on": True, "off": False}
+    if wanted is float:
+        return parse_float(key, text, _words(options))
+    return parse_int(key, text) if wanted is int else text
 
 
 def parse_int(key: str, text: str) -> int:
     """Return a whole number; 1e5 is one too."""
     with contextlib.suppress(ValueError):
         return int(text)
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not (math.isfinite(number) and number.is_integer()):
+    if not (number := _as_float(text)).is_integer():
         raise ConfigError(f"{key}={text}: not a whole number; give one such as 10 or 1e5")
     return int(number)
 
 
-def parse_float(key: str, text: str) -> float:
-    """Return a finite number."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise ConfigError(f"{key}={text}: not a finite number; give one such as 0.1")
+def parse_float(key: str, text: str, words: tuple[str, ...] = ()) -> float:
+    """Return a finite number. The setting may be one of some words instead."""
+    if not math.isfinite(number := _as_float(text)):
+        raise ConfigError(f"{key}={text}: not a finite number; give one such as {' or '.join(('0.1', *words))}")
     return number
+
+
+def _as_float(text: str) -> float:
+    """Return the number that a text stands for, or NaN."""
+    with contextlib.suppress(ValueError):
+        return float(text)
+    return math.nan

@@ -36,6 +36,11 @@ def short_scan(step: Callable, carry: T, inputs: PyTree, length: int | None = No
     return jax.lax.scan(step, carry, inputs, length, unroll=1 if jax.default_backend() == "cpu" else 5)
 
 
+def run_if(condition: Bool[Array, ""], update: Callable[[T], T], state: T) -> T:
+    """Return `update(state)` if the condition holds, else `state`."""
+    return update_if(condition, lambda state: (update(state), ()), state)[0]
+
+
 def update_if(condition: Bool[Array, ""], update: Callable[[T], tuple[T, Any]], state: T) -> tuple[T, Any]:
     """Return `update(state)` if the condition holds, else `state` and zeros in place of the report."""
     arrays, rest = eqx.partition(state, eqx.is_array)

@@ -57,7 +57,7 @@ def _promised_deep(keys, algos, mdp, learner, n) -> dict[str, Array]:
             algo, mdp, learner.bonus, learner.seen, own, learner.weight, learner.model, jnp.array(True)
         )
         promise = algo.planner.promise(promise_key, imagined, learner.policy)
-        return _as_column(None if promise is None else promise * learner.weight.unit_of(jnp.array(True)))
+        return _as_column(None if promise is None else promise * learner.weight.unit)
 
     return map_leading(one_seed, keys, algos, learner)
 

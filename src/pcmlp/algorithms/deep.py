@@ -37,7 +37,7 @@ from pcmlp.algorithms.stages import (
     without_goal,
 )
 from pcmlp.algorithms.starts import check_relabel, imagined_starts
-from pcmlp.algorithms.trials import JUDGED, JUDGING, Rule, Trial, propose, settle
+from pcmlp.algorithms.trials import JUDGED, JUDGING, Rule, Trial, choose_start, propose, settle
 from pcmlp.algorithms.weight import Weight, is_bold_next, largest_reward, weigh
 from pcmlp.bonus import CONTROL, Covariance, Elliptical, choose_covariance, second_moment
 from pcmlp.features import RandomNetwork, check_draw
@@ -59,7 +59,7 @@ from pcmlp.programs import brief_program, program
 from pcmlp.replay import Replay, Transitions, drop_nonfinite
 from pcmlp.settings import SettingError, setting
 from pcmlp.spaces import Range
-from pcmlp.trees import as_inputs, map_leading, scan, select, stack_inputs, update_if
+from pcmlp.trees import as_inputs, map_leading, run_if, scan, select, stack_inputs, update_if
 from pcmlp.types import (
     MDP,
     Algorithm,
@@ -220,8 +220,8 @@ def improve(
     key: Key[Array, ""], algo: Deep, mdp: MDP, learner: DeepLearner, samples: Transitions, n: Int[Array, ""]
 ) -> tuple[DeepLearner, Metrics]:
     """Run lines 6 to 11 of iteration n for one seed, given line 5's samples; `key` is the key of the seed."""
-    start_key, policy_key, round_key, judge_key, reward_key = jr.split(stage_key(key, n, STAGE), 5)
-    trial, walked = settle(learner.trial, learner.policy, samples, mdp.horizon, learner.weight.largest, n)
+    start_key, policy_key, round_key, judge_key, compare_key, reward_key = jr.split(stage_key(key, n, STAGE), 6)
+    trial, walked = settle(learner.trial, algo.rule, learner.policy, samples, mdp.horizon, learner.weight.largest, n)
     env_steps = learner.env_steps + jnp.sum(samples.valid)
     samples, rejected = drop_nonfinite(with_executed_actions(samples, mdp))
     phi = freeze_after_first(n, algo.features.draw(feature_key(key), mdp, samples), learner.features)
@@ -232,13 +232,16 @@ def improve(
     bonus = algo.bonus.update(stage_key(key, n, BONUS), learner.bonus, phi, sigma, replay)  # b_n
     seen = expand_range(learner.seen, samples)
     starts = imagined_starts(start_key, mdp, replay, algo.num_starts, algo.replay_starts, algo.relabel)
-    largest = jnp.maximum(learner.weight.largest, largest_reward(reward_key, mdp, seen, replay))
+    largest = jnp.maximum(learner.weight.largest, largest_reward(reward_key, mdp, seen, algo.margin, replay))
     weight = algo.weigh(largest, is_bold_next(learner.weight, trial.explores & (n > 1), trial.improved))
     imagined = partial(imagination, algo, mdp, bonus, seen, starts, weight)
     # paper: the policy continues from iteration to iteration / here: by default each iteration starts a new one. A
     # policy that has converged for the last bonus explores little; a new one finds what it misses in the same model.
     policy = algo.planner.init(policy_key, imagined(learner.model, jnp.array(True))) if algo.fresh else learner.policy
-    policy = algo.planner.renormalise(mdp, policy, replay)
+    policy, deployed = (algo.planner.renormalise(mdp, each, replay) for each in (policy, trial.deployed))
+
+    def expected(model: FittedModel) -> MDP:
+        return dataclasses.replace(imagined(model, jnp.array(False)), initial=mdp.initial)
 
     def one_round(carry: tuple, inputs: tuple) -> tuple[tuple, Metrics]:
         model, exploring, policy = carry
@@ -246,12 +249,14 @@ def improve(
         train = partial(algo.model_for(mdp).train, fit_key, mdp, replay=replay)
         model, fitted = update_if(explores, train, model)  # line 9: C steps of SGD
         optimistic = imagined(model, explores)  # line 10: the reward is r + b_n
+        refine = partial(choose_start, compare_key, algo.rule, expected(model), trial.proven, deployed)
+        policy = run_if(~explores, refine, policy)
         policy, planned = algo.planner.plan(plan_key, optimistic, policy)  # line 11
         return (model, select(explores, policy, exploring), policy), {**fitted, **planned}
 
     rounds = jnp.arange(algo.plans) < algo.rounds, jax.vmap(jr.split)(jr.split(round_key, algo.plans))
     (model, exploring, deploying), metrics = scan(one_round, (learner.model, policy, policy), rounds)
-    trial, judged = propose(judge_key, algo.rule, mdp, imagined(model, jnp.array(False)), trial, deploying, weight, n)
+    trial, judged = propose(judge_key, algo.rule, expected(model), trial, deploying, weight, n)
     paid = learner.weight.mean_bonus(learner.bonus, phi, samples, mdp.horizon)
     learner = DeepLearner(exploring, env_steps, trial, weight, covariance, model, bonus, replay, seen)
     metrics = {name: values[algo.rounds - 1] for name, values in metrics.items()}  # of the last exploring round
@@ -289,8 +294,7 @@ def imagination(
     """Return the MDP to plan in: reward + bonus in the model to explore, reward in the mean model to exploit."""
     states, actions = mdp.boxes
     known = model.complete(mdp)
-    if algo.reward_free:
-        known = dataclasses.replace(known, reward=RewardFree(known.reward, explores))
+    known = dataclasses.replace(known, reward=RewardFree(known.reward, explores & (weight.bold | algo.reward_free)))
     paid = SwitchedBonus(weight.apply(bonus, mdp.horizon), explores, actions)
-    imagined = imagine(known, select(explores, model, model.expected()), paid, weight.unit_of(explores))
+    imagined = imagine(known, select(explores, model, model.expected()), paid, weight.unit)
     return restrict(imagined, bounds_around(states, seen, algo.margin, algo.bounded), starts)

@@ -2,23 +2,29 @@
 
 The model and the counted episodes of learning decide; evaluations decide nothing.
 
-**Deployed** is the policy whose own real episodes returned most, its `record`. An exploring policy replaces it if it
-returned clearly more. `base` is what the first, untrained policy returned, `largest` the largest reward of one step:
+**Deployed** is the policy whose own real episodes, without its noise, returned most: its `record`. `base` is what the
+first, untrained policy returned, `largest` the largest reward of one step:
 
     clearly more than y:    x > y + max(MARGIN (y - base), LEAST largest)
 
 As long as no policy has returned clearly more than `base`, the model decides between the last two candidates.
 
-**The candidate** is the policy that was planned for the reward alone. Where the model promises clearly more than the
-deployed policy is known to return, the candidate collects the samples of the next iteration, without its noise; so does
-the first candidate, whatever the model promises. It is then deployed if it returned at least nearly as much as the
-record.
+**The candidate** is the policy that was planned for the reward alone or, if the last exploring walk returned clearly
+more than the record, the policy of that walk. It is tried: it collects the samples of the next iteration, without its
+noise. It is then deployed if it returned clearly more than the record, or nearly as much. Tried are
 
-    promise - std > known,     known = min(record, what the model promises of the deployed policy)
-    return - base > TOLERANCE (record - base)
+- the first candidate, and the policy of a walk that returned clearly more,
+- a candidate of which the model promises clearly more than the deployed policy is known to return,
 
-**Again.** One lucky episode makes a record that nothing beats. So in every fourth iteration without a trial, the
-deployed policy itself walks, and its record becomes the mean of its walks. At least every second walk explores.
+      promise - std > known,     known = min(record, what the model promises of the deployed policy)
+
+- in every fourth iteration, a candidate that the model prefers to the deployed policy. If it prefers none, the deployed
+  policy walks again, and its record becomes the mean of its walks: one lucky episode makes a record that nothing beats.
+
+At least every second walk explores.
+
+**The plan** of the candidate begins with the exploring policy or, if that returns more in the model, with the deployed
+one. So what was found is refined with each better model.
 
 A policy that continues from iteration to iteration (`fresh=false`) needs no trials: the exploring policy is nearly the
 candidate, so its own walk shows what it is worth.
@@ -26,7 +32,6 @@ candidate, so its own walk shows what it is worth.
 paper: one policy explores and is deployed / here: as above, with `deploys=proven`.
 """
 
-import dataclasses
 from typing import Literal
 
 import equinox as eqx
@@ -52,11 +57,12 @@ class Trial(eqx.Module):
     """The policies of a seed that may be deployed, and what real episodes have shown of them."""
 
     deployed: Policy
-    candidate: Policy  # the newest policy that was planned for the reward alone
+    candidate: Policy
     tries: Bool[Array, "*seeds"]  # whether the candidate walks next
     repeats: Bool[Array, "*seeds"]  # whether the deployed policy walks next
+    found: Bool[Array, "*seeds"]  # whether the last walk explored and returned clearly more than the record
     failed: Bool[Array, "*seeds"]  # whether the last walk was a trial that failed
-    improved: Bool[Array, "*seeds"]  # whether the last walk returned clearly more than any before
+    improved: Bool[Array, "*seeds"]  # whether the last walk returned clearly more than the record
     record: Float[Array, "*seeds"]  # mean return of the deployed policy's walks; -inf before it has walked
     walks: Float[Array, "*seeds"]  # number of these walks
     base: Float[Array, "*seeds"]  # what the first policy returned
@@ -65,7 +71,7 @@ class Trial(eqx.Module):
     def new(deployed: Policy) -> "Trial":
         """Return the state before the first iteration."""
         no, zero = jnp.array(False), jnp.zeros(())
-        return Trial(deployed, deployed, no, no, no, no, jnp.full((), -jnp.inf, jnp.float32), zero, zero)
+        return Trial(deployed, deployed, no, no, no, no, no, jnp.full((), -jnp.inf, jnp.float32), zero, zero)
 
     @property
     def explores(self) -> Bool[Array, "*seeds"]:
@@ -91,67 +97,89 @@ def is_clearly_more(
 
 
 def settle(
-    trial: Trial, exploring: Policy, samples: Transitions, horizon: int, largest: Float[Array, ""], n: Int[Array, ""]
+    trial: Trial,
+    rule: Rule,
+    exploring: Policy,
+    samples: Transitions,
+    horizon: int,
+    largest: Float[Array, ""],
+    n: Int[Array, ""],
 ) -> tuple[Trial, Metrics]:
-    """Return the trial after line 5: the policy that walked may be deployed, or lose its place."""
+    """Return the trial after line 5: the policy that walked may be deployed, or become the candidate."""
     returned = mean_first_return(samples, horizon)
     base = jnp.where(n == 1, returned, trial.base)
-    known = jnp.where(trial.proven, trial.record, base)
-    clearly = is_clearly_more(returned, known, base, largest)
+    clearly = is_clearly_more(returned, jnp.where(trial.proven, trial.record, base), base, largest) & (n > 1)
     nearly = trial.proven & (returned - base > TOLERANCE * (trial.record - base))
-    succeeds = jnp.where(trial.tries, clearly | nearly, clearly & (n > 1))
-    again = trial.repeats & trial.proven
-    deployed = select(trial.explores, exploring, select(trial.tries, trial.candidate, trial.deployed))
-    walks = jnp.where(again, trial.walks + 1.0, jnp.where(succeeds, 1.0, trial.walks))
+    found = trial.explores & clearly
+    wins = found if rule == "walked" else trial.tries & (clearly | nearly)
+    candidate = select(found, exploring, trial.candidate)
+    walks = jnp.where(trial.repeats, trial.walks + 1.0, jnp.where(wins, 1.0, trial.walks))
     mean = trial.record + (returned - trial.record) / walks
     settled = Trial(
-        deployed=select(succeeds & ~again, deployed, trial.deployed),
-        candidate=trial.candidate,
+        deployed=select(wins, candidate, trial.deployed),
+        candidate=candidate,
         tries=trial.tries,
         repeats=trial.repeats,
-        failed=~trial.explores & ~again & ~succeeds,
-        improved=succeeds & clearly & ~again,
-        record=jnp.where(again, mean, jnp.where(succeeds, returned, trial.record)),
+        found=found,
+        failed=trial.tries & ~wins,
+        improved=clearly & ~trial.repeats,
+        record=jnp.where(trial.repeats, mean, jnp.where(wins, returned, trial.record)),
         walks=walks,
         base=base,
     )
-    walked = {"tried": trial.tries | (trial.repeats & ~again), "repeated": again}
-    return settled, {"walked_return": returned, **{name: flag.astype(jnp.float32) for name, flag in walked.items()}}
+    flags = {"tried": trial.tries, "repeated": trial.repeats, "found": found}
+    return settled, {"walked_return": returned, **{name: flag.astype(jnp.float32) for name, flag in flags.items()}}
+
+
+def choose_start(
+    key: Key[Array, ""], rule: Rule, imagined: MDP, proven: Bool[Array, ""], deployed: Policy, exploring: Policy
+) -> Policy:
+    """Return the policy with which the plan of the candidate begins."""
+    if rule != "proven":
+        return exploring
+    ours, theirs = jnp.mean(judge(key, imagined, exploring, deployed), axis=1)
+    return select(proven & (theirs > ours), deployed, exploring)
 
 
 def propose(
     key: Key[Array, ""],
     rule: Rule,
-    mdp: MDP,
     imagined: MDP,
     trial: Trial,
-    candidate: Policy,
+    planned: Policy,
     weight: Weight,
     n: Int[Array, ""],
 ) -> tuple[Trial, Metrics]:
     """Return the trial with a new candidate: whether it is deployed now, walks next, or neither."""
-    candidate = candidate if rule == "exploring" else candidate.without_bonus()
+    planned = planned if rule == "exploring" else planned.without_bonus()
     if rule not in JUDGING:
-        return eqx.tree_at(lambda t: (t.deployed, t.candidate), trial, (candidate, candidate)), {}
-    judged, largest = dataclasses.replace(imagined, initial=mdp.initial), weight.largest  # real episodes begin there
-    both = jax.tree.map(lambda x, y: jnp.stack([x, y]) if eqx.is_array(x) else x, candidate, trial.deployed)
-    keys = jr.split(key, JUDGED)
-    returns = weight.unit * map_leading(
-        lambda policy: jax.vmap(lambda k: episode_return(k, judged, policy.deterministic()))(keys), both
-    )
+        return eqx.tree_at(lambda t: (t.deployed, t.candidate), trial, (planned, planned)), {}
+    candidate = select(trial.found & (rule == "proven"), trial.candidate, planned)
+    returns = weight.unit * judge(key, imagined, candidate, trial.deployed)
     promise, again = jnp.mean(returns, axis=1)
     seen = {"candidate_imagined": promise, "deployed_imagined": again}
     if rule == "imagined":
         deployed = select((promise >= again) | ~jnp.isfinite(again), candidate, trial.deployed)
         return eqx.tree_at(lambda t: (t.deployed, t.candidate), trial, (deployed, candidate)), seen
-    favoured = (n == 1) | trial.failed | is_clearly_more(promise, again, trial.base, largest)
-    deployed = select(favoured & ~trial.proven, candidate, trial.deployed)
-    known = jnp.minimum(trial.record, again)
-    opens = trial.proven & is_clearly_more(promise - jnp.std(returns[0]), known, trial.base, largest)
-    # An unproven policy is deployed already: it is tried as the deployed one.
-    hopeful = ~trial.proven & is_clearly_more(jnp.where(favoured, promise, again), trial.base, trial.base, largest)
-    first, repeats = n == 1, trial.proven & (n % _AGAIN == 0)
+    # An unproven policy is deployed already, and tried as the candidate.
+    favoured = (n == 1) | trial.failed | trial.found | is_clearly_more(promise, again, trial.base, weight.largest)
+    candidate = select(trial.proven | favoured, candidate, trial.deployed)
+    deployed = select(trial.proven, trial.deployed, candidate)
+    hope = jnp.where(trial.proven, promise - jnp.std(returns[0]), jnp.where(favoured, promise, again))
+    known = jnp.where(trial.proven, jnp.minimum(trial.record, again), trial.base)
+    hopeful = (n == 1) | trial.found | is_clearly_more(hope, known, trial.base, weight.largest)
+    renews = trial.proven & (n % _AGAIN == 0)
     may = trial.explores & (rule == "proven")  # at least every second walk explores
-    proposed = (deployed, candidate, may & opens, may & ~opens & (hopeful | first | repeats))
+    tries = may & (hopeful | (renews & (promise > again)))
+    proposed = (deployed, candidate, tries, may & renews & ~tries)
     trial = eqx.tree_at(lambda t: (t.deployed, t.candidate, t.tries, t.repeats), trial, proposed)
     return trial, {**seen, "record": jnp.where(trial.proven, trial.record, jnp.nan)}
+
+
+def judge(key: Key[Array, ""], imagined: MDP, first: Policy, second: Policy) -> Float[Array, "2 episodes"]:
+    """Return what two policies return in the model without their noise, in the same episodes."""
+    both = jax.tree.map(lambda x, y: jnp.stack([x, y]) if eqx.is_array(x) else x, first, second)
+    keys = jr.split(key, JUDGED)
+    return map_leading(
+        lambda policy: jax.vmap(lambda k: episode_return(k, imagined, policy.deterministic()))(keys), both
+    )

@@ -1,20 +1,20 @@
 """How much the bonus weighs, and in what unit rewards are planned for.
 
-    exploring: planned reward = r / (unit dimming) + w b        deploying: planned reward = r / unit
+    planned reward = r / unit + w b
 
 With `rescales`, the unit makes the largest reward of one step as large as the planner's constants expect
 (`Planner.reward_size`). So planners and critics see numbers of the same size, whatever the task pays.
 
-With `bonus_scale=auto`, w is such that a step pays CAREFUL b for the largest reward of one step, and the dimming is 1
-(careful) or DIMMING (bold). In the task's own reward that is
+With `bonus_scale=auto`, exploring policies are careful or bold:
 
-    c = CAREFUL largest    or, if bold,    c = DIMMING CAREFUL largest
+    careful:    planned reward = r / unit + w b,    w = c / unit,    c = SHARE largest reward of one step
+    bold:       planned reward = w b
 
-A careful policy explores on the way to the reward, and where nothing is paid. A bold one explores for the bonus nearly
-alone, so it leaves places where the reward would hold it. Exploring walks are careful as long as they return more and
-more; otherwise every second one is bold. So nothing depends on the scale of the reward, and a task whose reward leads
-the way is learned as without a bonus. A policy that continues from iteration to iteration (`fresh=false`) is always
-careful: it would have to unlearn the bonus again.
+A careful policy explores on the way to the reward. A bold one ignores the reward, so it leaves places where the reward
+would hold it. Exploring walks are careful as long as they return more and more; otherwise every second one is bold. So
+nothing depends on the scale of the reward, and a task whose reward leads the way is learned as without a bonus. A
+policy that continues from iteration to iteration (`fresh=false`) is always careful: it would have to unlearn the bonus
+again.
 
 paper: rewards in [0, 1], and c is given / here: as above; a number is used as it is.
 """
@@ -33,26 +33,17 @@ from pcmlp.replay import Replay, Transitions
 from pcmlp.spaces import Range
 from pcmlp.types import MDP, Features, FittedBonus, Metrics, Unknown
 
-CAREFUL, DIMMING = 5e-4, 64.0
-_DRAWN = 4096  # states at which a reward function is asked for its largest reward
+SHARE = 5e-4
+_DRAWN = 16_384  # states at which a reward function is asked for its largest reward
 
 
 class Weight(eqx.Module):
     """The weight of a seed's bonus, and the unit of its rewards."""
 
-    unit: Float[Array, "*seeds"]  # of what is planned to be deployed
-    dimming: Float[Array, "*seeds"]  # by how much smaller rewards are while exploring
-    scale: Float[Array, "*seeds"]  # w: c in units of what is planned
+    unit: Float[Array, "*seeds"]  # of what is planned
+    scale: Float[Array, "*seeds"]  # w
+    bold: Bool[Array, "*seeds"]  # whether exploring plans ignore the reward
     largest: Float[Array, "*seeds"]  # |r| of a single step, so far; 0 before anything was paid
-
-    @property
-    def bold(self) -> Bool[Array, "*seeds"]:
-        """Whether the next exploring policy is a bold one."""
-        return self.dimming > 1
-
-    def unit_of(self, explores: Bool[Array, "*seeds"]) -> Float[Array, "*seeds"]:
-        """Return the unit of rewards when exploring, or otherwise."""
-        return self.unit * jnp.where(explores, self.dimming, 1.0)
 
     def apply(self, bonus: FittedBonus, horizon: int) -> CappedBonus:
         """Return the bonus as it is planned for: min{w b, H}."""
@@ -62,12 +53,12 @@ class Weight(eqx.Module):
         """Return the mean of c b_{n-1}, for which line 11 planned pi_n, over the states that pi_n visited."""
         promised = eqx.tree_at(lambda b: b.features, last, phi)  # the first phi was drawn before there were samples
         paid = jax.vmap(self.apply(promised, horizon))(samples.state, samples.action)
-        return self.unit * self.dimming * jnp.mean(paid, where=samples.valid)
+        return self.unit * jnp.mean(paid, where=samples.valid)
 
     def metrics(self) -> Metrics:
         """Return the columns that a run logs."""
-        c = self.scale * self.unit * self.dimming
-        return {"reward_unit": self.largest, "bonus_weight": c, "bold": self.bold.astype(jnp.float32)}
+        c = self.scale * self.unit
+        return {"largest_reward": self.largest, "bonus_weight": c, "bold": self.bold.astype(jnp.float32)}
 
 
 def weigh(
@@ -83,8 +74,7 @@ def weigh(
     given = jnp.asarray(math.nan if isinstance(bonus_scale, str) else bonus_scale)
     auto = jnp.isnan(given)
     unit = jnp.where(rescales, known / reward_size, 1.0)
-    scale = jnp.where(auto, CAREFUL * known, given) / unit
-    return Weight(unit, jnp.where(auto & bold, DIMMING, 1.0), scale, largest)
+    return Weight(unit, jnp.where(auto, SHARE * known, given) / unit, auto & bold, largest)
 
 
 def is_bold_next(weight: Weight, explored: Bool[Array, ""], improved: Bool[Array, ""]) -> Bool[Array, ""]:
@@ -92,18 +82,22 @@ def is_bold_next(weight: Weight, explored: Bool[Array, ""], improved: Bool[Array
     return jnp.where(explored, ~weight.bold & ~improved, weight.bold)
 
 
-def largest_reward(key: Key[Array, ""], mdp: MDP, seen: Range, replay: Replay) -> Float[Array, ""]:
+def largest_reward(key: Key[Array, ""], mdp: MDP, seen: Range, margin: Number, replay: Replay) -> Float[Array, ""]:
     """Return the largest |r| of one step: in the replay and, where the reward is given as a function, at random states.
 
     They are drawn from the observation space or, in coordinates where it has no bounds, from the range of what was
-    seen. A reward that is not finite does not count. 0 if nothing was paid.
+    seen, extended by up to `margin` times its width. A reward that is not finite does not count. 0 if nothing was paid.
     """
     paid = jnp.where(replay.data.valid, jnp.abs(replay.data.reward), 0.0)
     if not isinstance(mdp.reward, Unknown):
         states, actions = mdp.boxes
         bounded = jnp.isfinite(states.low) & jnp.isfinite(states.high)
-        low, high = jnp.where(bounded, states.low, seen.low), jnp.where(bounded, states.high, seen.high)
-        state_key, action_key = jr.split(key)
+        state_key, width_key, action_key = jr.split(key, 3)
+        room = margin * (seen.high - seen.low) * jr.uniform(width_key, (_DRAWN, 1))
+        low, high = (
+            jnp.where(bounded, bound, of_seen)
+            for bound, of_seen in ((states.low, seen.low - room), (states.high, seen.high + room))
+        )
         drawn = jr.uniform(state_key, (_DRAWN, states.size), minval=low, maxval=high)
         taken = jr.uniform(action_key, (_DRAWN, actions.size), minval=actions.low, maxval=actions.high)
         # The model may be wrong at these states, so the next state is the same one.

@@ -20,19 +20,30 @@ from pcmlp.spaces import Box, Space
 Samples = tuple[Array, Array, Array]  # states, actions, next states, each with a leading axis
 
 _EXAMPLES = 16  # number of random rows to try a function with
+_EVERYWHERE = 4096  # number of random states to try a reward at, if they have bounds
+_WIDEST = 1e15  # larger bounds are none: a number beyond is dropped from the samples
 _TOO_NEW = 3, 12  # the first version of MuJoCo with which gymnasium-robotics fails
 
 
 def check_reward(reward: Any, states: Space, actions: Space, samples: Samples | None = None) -> None:
-    """Check that reward(state, action, next_state) is one finite float, at `samples` or else at random points."""
+    """Check that reward(state, action, next_state) is one finite float: at `samples` or else at random points, and
+    everywhere in a space of states that has bounds. The unit of rewards is taken there (`algorithms.weight`)."""
     samples = _examples(states, actions) if samples is None else samples
     _check_output("reward", reward, samples, jnp.floating, "one float", "return a scalar, with jnp.sum over an axis")
+    _check_finite(reward, samples, "everywhere")
+    if isinstance(states, Box) and max(map(abs, (*states.lower, *states.upper))) <= _WIDEST:
+        rng = np.random.default_rng(0)
+        drawn, taken = _sample(rng, states, _EVERYWHERE), _sample(rng, actions, _EVERYWHERE)
+        _check_finite(reward, (drawn, taken, drawn), "everywhere in the observation space, such as with jnp.where")
+
+
+def _check_finite(reward: Any, samples: Samples, where: str) -> None:
     values = np.asarray(jax.jit(jax.vmap(reward))(*samples))
     if (bad := np.flatnonzero(~np.isfinite(values))).size:
         state, action, after = (np.asarray(x[bad[0]]).tolist() for x in samples)
         raise ConfigError(
             f"reward={_name(reward)}: is {values[bad[0]]} at state {state}, action {action}, next state {after}; "
-            "make it finite everywhere"
+            f"make it finite {where}"
         )
 
 
@@ -107,13 +118,13 @@ def _examples(states: Space, actions: Space) -> Samples:
     return _sample(rng, states), _sample(rng, actions), _sample(rng, states)
 
 
-def _sample(rng: np.random.Generator, space: Space) -> Array:
+def _sample(rng: np.random.Generator, space: Space, count: int = _EXAMPLES) -> Array:
     if not isinstance(space, Box):
-        return jnp.asarray(rng.integers(space.size, size=_EXAMPLES))
+        return jnp.asarray(rng.integers(space.size, size=count))
     low, high = np.asarray(space.low), np.asarray(space.high)
     low = np.where(np.isfinite(low), low, np.minimum(high, 1.0) - 2.0)  # without bounds: [-1, 1]
     high = np.where(np.isfinite(high), high, low + 2.0)
-    return jnp.asarray(rng.uniform(low, high, (_EXAMPLES, space.size)), jnp.float32)
+    return jnp.asarray(rng.uniform(low, high, (count, space.size)), jnp.float32)
 
 
 def _name(function: Callable) -> str:
