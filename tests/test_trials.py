@@ -12,12 +12,13 @@ import jax.random as jr
 import numpy as np
 import pytest
 from jaxtyping import Array, Float
-from spying import KEYS, LINE, SEEDS, WORLD, learn, same, spied
+from spying import KEYS, LINE, SEEDS, WORLD, Notes, Spy, learn, same, spied
 
 from pcmlp.algorithms import trials
 from pcmlp.algorithms.deep import walkers
-from pcmlp.algorithms.trials import LEAST, MARGIN, TOLERANCE, Trial, is_clearly_more, propose, settle
+from pcmlp.algorithms.trials import LEAST, MARGIN, TOLERANCE, Trial, choose_start, is_clearly_more, propose, settle
 from pcmlp.algorithms.weight import weigh
+from pcmlp.models import Known
 from pcmlp.planners import MPPI
 from pcmlp.replay import Transitions
 from pcmlp.rollout import mean_first_return
@@ -29,22 +30,22 @@ from pcmlp.spaces import Box
 from pcmlp.types import MDP, Policy, never
 
 HORIZON, LARGEST = 5, 1.0
-STATES, ACTIONS = Box.of(10.0, 1), Box.of(1000.0, 2)
-RULES = ("exploring", "newest", "imagined", "walked", "proven")
+FLAGS = ("tries", "repeats", "found", "failed", "improved")
+NOT_PROVEN = ("exploring", "newest", "imagined", "walked")
 
 
 class Steady(Policy):
-    """The same action always: what a real episode returns, and what the model says that it returns."""
+    """A policy that always takes the same action: what a real episode returns, and what the model says it returns."""
 
     action: Float[Array, "2"]
-    noise: Float[Array, ""]
+    noise: Float[Array, ""]  # added to the action
     bonus: Float[Array, ""]  # 1: it was planned with the bonus
 
     def init(self):
         return ()
 
     def __call__(self, key, carry, state):
-        return carry, self.action
+        return carry, self.action + self.noise
 
     def deterministic(self):
         return dataclasses.replace(self, noise=jnp.float32(0))
@@ -53,31 +54,23 @@ class Steady(Policy):
         return dataclasses.replace(self, bonus=jnp.float32(0))
 
 
-def steady(real, promised=None, bonus=1.0):
-    return Steady(jnp.array([real, real if promised is None else promised], jnp.float32), *map(jnp.float32, (1, bonus)))
-
-
-def started(key):
-    return jr.uniform(key, (1,), minval=-1.0, maxval=1.0)
-
-
-def stay(key, state, action):
-    return state
+def steady(real, promised=None, noise=50.0, bonus=1.0):
+    return Steady(
+        jnp.array([real, real if promised is None else promised], jnp.float32), *map(jnp.float32, (noise, bonus))
+    )
 
 
 def imagined_by(doubt=0.0, unit=1.0):
     """The imagination: it pays what is promised, more or less of it in each episode, in a unit."""
 
+    def started(key):
+        return jr.uniform(key, (1,), minval=-1.0, maxval=1.0)
+
     def reward(state, action, next_state):
         return (action[1] + doubt * state[0]) / HORIZON / unit
 
-    def nowhere(key):
-        return jnp.full(1, jnp.nan)  # imagined episodes that are to be learned from do not begin where real ones do
-
-    return MDP(nowhere, stay, reward, never, STATES, ACTIONS, HORIZON)
-
-
-REAL = MDP(started, stay, lambda s, a, t: a[0] / HORIZON, never, STATES, ACTIONS, HORIZON)
+    spaces = Box.of(10.0, 1), Box.of(1000.0, 2)
+    return MDP(started, lambda key, state, action: state, reward, never, *spaces, HORIZON)
 
 
 def walked(returns):
@@ -90,37 +83,28 @@ def walked(returns):
     return Transitions(*map(jnp.asarray, arrays))
 
 
-def weight_of(largest=LARGEST, unit=1.0):
-    weight = weigh(0.1, False, 1.0, jnp.float32(largest), jnp.array(False))
-    return eqx.tree_at(lambda w: w.unit, weight, jnp.float32(unit))
-
-
 _settle, _propose = eqx.filter_jit(settle), eqx.filter_jit(propose)
 
 
-def settled(trial, returned, exploring=None, n=5, largest=LARGEST):
-    """The trial after a walk with these returns."""
+def settled(trial, returned, rule="proven", n=5, largest=LARGEST, exploring=None):
+    """The trial after a walk with these returns; the exploring policy is number 7."""
     returned = (returned,) if isinstance(returned, float) else returned
-    exploring = exploring or steady(0.0)
-    return _settle(trial, exploring, walked(returned), HORIZON, jnp.float32(largest), jnp.array(n))
+    return _settle(trial, rule, exploring or steady(7.0), walked(returned), HORIZON, jnp.float32(largest), jnp.array(n))
 
 
-def proposed(trial, candidate, rule="proven", n=5, doubt=0.0, weight=None):
+def proposed(trial, planned, rule="proven", n=5, doubt=0.0, unit=1.0, largest=LARGEST):
     """The trial with a new candidate."""
-    weight = weight or weight_of()
-    imagined = imagined_by(doubt, float(weight.unit))
-    return _propose(jr.key(n), rule, REAL, imagined, trial, candidate, weight, jnp.array(n))
+    weight = weigh(0.1, False, 1.0, jnp.float32(largest), jnp.array(False))
+    weight = eqx.tree_at(lambda w: w.unit, weight, jnp.float32(unit))
+    return _propose(jr.key(n), rule, imagined_by(doubt, unit), trial, planned, weight, jnp.array(n))
 
 
-def trial_of(deployed=1.0, candidate=2.0, record=None, base=0.0, **flags):
-    """A trial; with a record, its deployed policy is proven by one walk."""
-    trial = Trial.new(steady(deployed, bonus=0.0))
-    known = -jnp.inf if record is None else record
-    changes = {"record": known, "walks": float(record is not None), "base": base}
-    numbers = {name: jnp.float32(value) for name, value in changes.items()}
-    switches = {name: jnp.array(flag) for name, flag in flags.items() if name != "walks"}
-    numbers |= {"walks": jnp.float32(flags["walks"])} if "walks" in flags else {}
-    return dataclasses.replace(trial, candidate=steady(candidate, bonus=0.0), **numbers, **switches)
+def trial_of(deployed=1.0, candidate=2.0, record=None, base=0.0, walks=1.0, **flags):
+    """A trial; with a record, its deployed policy is proven."""
+    numbers = {"record": -jnp.inf, "walks": 0.0} if record is None else {"record": record, "walks": walks}
+    changes = {name: jnp.float32(value) for name, value in (numbers | {"base": base}).items()}
+    changes |= {name: jnp.array(flag) for name, flag in flags.items()}
+    return dataclasses.replace(Trial.new(steady(deployed)), candidate=steady(candidate), **changes)
 
 
 def number(policy):
@@ -128,9 +112,10 @@ def number(policy):
 
 
 def facts(trial):
-    """Everything but the policies."""
-    names = ("tries", "repeats", "failed", "improved", "record", "walks", "base")
-    return {name: np.asarray(getattr(trial, name)).tolist() for name in names}
+    """All of a trial, with the numbers of its policies."""
+    policies = {"deployed": number(trial.deployed), "candidate": number(trial.candidate)}
+    rest = {name: np.asarray(getattr(trial, name)).tolist() for name in (*FLAGS, "record", "walks", "base")}
+    return policies | rest
 
 
 # -- the trial ---------------------------------------------------------------------------------------------------------
@@ -138,26 +123,18 @@ def facts(trial):
 
 def test_a_new_trial_explores_and_knows_nothing():
     trial = Trial.new(steady(1.0))
-    assert bool(trial.explores)
-    assert not trial.proven
-    assert facts(trial) == {
-        **dict.fromkeys(("tries", "repeats", "failed", "improved"), False),
-        "record": -np.inf,
-        "walks": 0.0,
-        "base": 0.0,
+    assert facts(trial) == dict.fromkeys(FLAGS, False) | {"record": -np.inf, "walks": 0.0, "base": 0.0} | {
+        "deployed": 1.0,
+        "candidate": 1.0,
     }
-    assert eqx.tree_equal(trial.deployed, trial.candidate)
+    assert (bool(trial.explores), bool(trial.proven)) == (True, False)
 
 
-@pytest.mark.parametrize(
-    ("flags", "who"), [({}, 7.0), ({"tries": True}, 2.0), ({"repeats": True}, 1.0)], ids=["explores", "tries", "again"]
-)
+@pytest.mark.parametrize(("flags", "who"), [({}, 7.0), ({"tries": True}, 2.0), ({"repeats": True}, 1.0)])
 def test_who_walks_next(flags, who):
     """An exploring policy with its noise, the others without."""
-    trial = trial_of(record=1.0, **flags)
-    walker = trial.walker(steady(7.0))
-    assert number(walker) == who
-    assert float(walker.noise) == float(trial.explores) == float(who == 7.0)
+    walker = trial_of(record=1.0, **flags).walker(steady(7.0))
+    assert (number(walker), float(walker.noise)) == (who, 50.0 if who == 7.0 else 0.0)
 
 
 @pytest.mark.parametrize(
@@ -168,169 +145,177 @@ def test_who_walks_next(flags, who):
         (-100.0, -300.0, 1.0, -100 + MARGIN * 200),  # returns may be costs
         (-5.0, 0.0, 1.0, -5.0 + LEAST),  # less than the first policy returned
         (3.0, 3.0, 0.0, 3.0),  # nothing was ever paid
-        (1e6, 0.0, 1e4, 1e6 + MARGIN * 1e6),
     ],
 )
 def test_clearly_more(than, base, largest, least):
-    def asked(value):
-        return bool(is_clearly_more(*map(jnp.float32, (value, than, base, largest))))
-
-    step = 1e-3 * max(1.0, abs(least))
-    assert asked(least + step)
-    assert not asked(least - step)
+    asked = [bool(is_clearly_more(*map(jnp.float32, (least + step, than, base, largest)))) for step in (-0.01, 0.01)]
+    assert asked == [False, True]
 
 
-# -- settle ------------------------------------------------------------------------------------------------------------
+# -- settle: what a walk has shown -------------------------------------------------------------------------------------
 
 
-def test_a_return_is_of_whole_episodes():
-    assert float(mean_first_return(walked((1.0, 4.0)), HORIZON)) == pytest.approx(2.5)
-
-
-def test_the_first_walk_is_the_base_and_deploys_nothing():
-    trial, metrics = settled(Trial.new(steady(1.0)), (3.0, 5.0), exploring=steady(9.0), n=1, largest=0.0)
-    assert facts(trial) == facts(Trial.new(steady(1.0))) | {"base": pytest.approx(4.0)}
-    assert number(trial.deployed) == 1.0
-    assert float(metrics["walked_return"]) == pytest.approx(4.0)
-    assert (float(metrics["tried"]), float(metrics["repeated"])) == (0.0, 0.0)
+def test_the_first_walk_is_the_base_and_shows_nothing_else():
+    """A return is the mean of whole episodes."""
+    trial, metrics = settled(trial_of(), (3.0, 5.0), n=1, largest=0.0)
+    assert facts(trial) == facts(trial_of()) | {"base": pytest.approx(4.0)}
+    assert metrics == {"walked_return": pytest.approx(4.0), "tried": 0.0, "repeated": 0.0, "found": 0.0}
 
 
 @pytest.mark.parametrize("record", [None, 10.0])
-def test_an_exploring_walk_that_returned_clearly_more_is_deployed(record):
-    """More than the record or, as long as there is none, than the base."""
-    known = record or 0.0
-    least = known + max(MARGIN * known, LEAST * LARGEST)
-    trial, exploring = trial_of(record=record), steady(7.0)
-    after, metrics = settled(trial, least + 0.01, exploring)
-    assert number(after.deployed) == 7.0
-    assert facts(after) == facts(trial) | {"improved": True, "record": pytest.approx(least + 0.01), "walks": 1.0}
-    assert (float(metrics["tried"]), float(metrics["repeated"])) == (0.0, 0.0)
-    before, _ = settled(trial, least - 0.01, exploring)
-    assert eqx.tree_equal(before, trial)  # no more and no less
+@pytest.mark.parametrize("rule", ["walked", "proven"])
+def test_what_an_exploring_walk_has_found(rule, record):
+    """The policy of a walk that returned clearly more than the record or, as long as there is none, than the base, is
+    the candidate. Only where no trials are made, it is deployed at once."""
+    least = (record or 0.0) + max(MARGIN * (record or 0.0), LEAST * LARGEST)
+    trial = trial_of(record=record, walks=4.0)
+    after, metrics = settled(trial, least + 0.01, rule)
+    shown = {"deployed": 7.0, "record": pytest.approx(least + 0.01), "walks": 1.0} if rule == "walked" else {}
+    assert facts(after) == facts(trial) | {"candidate": 7.0, "found": True, "improved": True} | shown
+    assert (float(metrics["found"]), float(metrics["tried"])) == (1.0, 0.0)
+    assert facts(settled(trial, least - 0.01, rule)[0]) == facts(trial)
 
 
-def test_a_new_record_forgets_the_walks_of_the_last_one():
-    after, _ = settled(trial_of(record=10.0, walks=4.0), 20.0)
-    assert (float(after.record), float(after.walks)) == (20.0, 1.0)
-
-
+@pytest.mark.parametrize("base", [-100.0, 0.0, 40.0])
 @pytest.mark.parametrize(
-    ("returned", "succeeds", "improves"),
+    ("gained", "succeeds", "improves"),
     [
-        (10 * TOLERANCE - 0.01, False, False),
-        (10 * TOLERANCE + 0.01, True, False),  # nearly the record
-        (10.0, True, False),
-        (10 * (1 + MARGIN) + 0.01, True, True),
+        (10 * TOLERANCE - 0.1, False, False),
+        (10 * TOLERANCE + 0.1, True, False),  # nearly the record
+        (10 * (1 + MARGIN) + 0.1, True, True),
         (-50.0, False, False),
     ],
 )
-def test_a_trial_is_deployed_unless_it_did_worse(returned, succeeds, improves):
-    """A deployed policy that has shown what it returns is not replaced by one that returned less in its trial."""
-    trial = trial_of(record=10.0, tries=True, walks=3.0)
-    after, metrics = settled(trial, returned)
-    assert number(after.deployed) == (2.0 if succeeds else 1.0)
-    assert (bool(after.failed), bool(after.improved)) == (not succeeds, improves)
-    assert float(after.record) == pytest.approx(returned if succeeds else 10.0)
-    assert float(after.walks) == (1.0 if succeeds else 3.0)
-    assert (float(metrics["tried"]), float(metrics["repeated"])) == (1.0, 0.0)
-
-
-@pytest.mark.parametrize("base", [-100.0, 40.0])
-def test_a_trial_is_measured_from_the_base(base):
-    """A return below 0 may be nearly a record."""
-    trial = trial_of(record=base + 50.0, base=base, tries=True)
-    assert number(settled(trial, base + 50 * TOLERANCE + 0.1)[0].deployed) == 2.0
-    assert number(settled(trial, base + 50 * TOLERANCE - 0.1)[0].deployed) == 1.0
+def test_a_trial_is_deployed_unless_it_did_worse(gained, succeeds, improves, base):
+    """It is measured from the base: a return below 0 may be nearly a record."""
+    trial = trial_of(record=base + 10.0, base=base, tries=True, walks=3.0)
+    after, metrics = settled(trial, base + gained)
+    shown = {"deployed": 2.0, "record": pytest.approx(base + gained, abs=1e-4), "walks": 1.0}
+    assert facts(after) == facts(trial) | (shown if succeeds else {"failed": True}) | {"improved": improves}
+    assert (float(metrics["tried"]), float(metrics["found"])) == (1.0, 0.0)
 
 
 @pytest.mark.parametrize(("returned", "succeeds"), [(LEAST * LARGEST + 0.01, True), (LEAST * LARGEST - 0.01, False)])
-def test_a_policy_that_is_deployed_by_the_model_is_proven_by_its_own_walk(returned, succeeds):
-    trial = trial_of(repeats=True)
-    after, metrics = settled(trial, returned)
-    assert number(after.deployed) == 1.0  # it is deployed already
-    assert bool(after.proven) == succeeds
-    assert bool(after.failed) == (not succeeds)
-    assert float(after.record) == (pytest.approx(returned) if succeeds else -np.inf)
-    assert (float(metrics["tried"]), float(metrics["repeated"])) == (1.0, 0.0)
+def test_the_first_policy_to_be_proven_returned_clearly_more_than_the_base(returned, succeeds):
+    after, _ = settled(trial_of(tries=True), returned)
+    assert (bool(after.proven), bool(after.failed)) == (succeeds, not succeeds)
+    assert (number(after.deployed), float(after.record)) == (
+        (2.0, np.float32(returned)) if succeeds else (1.0, -np.inf)
+    )
 
 
 @pytest.mark.parametrize("returned", [0.0, 10.0, 40.0])
 def test_a_record_is_the_mean_of_the_walks_of_the_deployed_policy(returned):
-    """So one lucky episode does not stay one."""
+    """So one lucky episode does not stay one. It is not an improvement, however much it returned."""
     trial = trial_of(record=10.0, walks=2.0, repeats=True)
     after, metrics = settled(trial, returned)
-    wanted = {"record": pytest.approx((2 * 10.0 + returned) / 3), "walks": 3.0}
-    assert facts(after) == facts(trial) | wanted
-    assert number(after.deployed) == 1.0
-    assert (float(metrics["tried"]), float(metrics["repeated"])) == (0.0, 1.0)
+    assert facts(after) == facts(trial) | {"record": pytest.approx((2 * 10.0 + returned) / 3), "walks": 3.0}
+    assert (float(metrics["tried"]), float(metrics["repeated"]), float(metrics["found"])) == (0.0, 1.0, 0.0)
 
 
-def test_what_failed_is_forgotten_by_the_next_walk():
-    trial = trial_of(record=10.0, failed=True, improved=True)
-    assert facts(settled(trial, 0.0)[0]) == facts(trial) | {"failed": False, "improved": False}
+def test_what_a_walk_has_shown_is_forgotten_by_the_next_one():
+    trial = trial_of(record=10.0, found=True, failed=True, improved=True)
+    assert facts(settled(trial, 0.0)[0]) == facts(trial_of(record=10.0))
 
 
-# -- propose -----------------------------------------------------------------------------------------------------------
+# -- the model judges --------------------------------------------------------------------------------------------------
+
+
+def test_two_policies_are_judged_without_noise_in_the_same_episodes():
+    ours, theirs = trials.judge(jr.key(0), imagined_by(doubt=1.0), steady(3.0), steady(5.0, noise=0.0))
+    assert ours.shape == (trials.JUDGED,)
+    np.testing.assert_allclose(theirs - ours, 2.0, rtol=1e-5)
+    assert len(np.unique(ours)) == trials.JUDGED
+    np.testing.assert_allclose(ours, 3.0, atol=1.0)
+
+
+@pytest.mark.parametrize(
+    ("rule", "proven", "promised", "begins"),
+    [("proven", True, 7.1, 1.0), ("proven", True, 7.0, 7.0), ("proven", True, 6.9, 7.0), ("proven", False, 7.1, 7.0)]
+    + [("proven", True, jnp.nan, 7.0)]
+    + [(rule, True, 7.1, 7.0) for rule in NOT_PROVEN],
+)
+def test_a_plan_begins_with_what_returns_more_in_the_model(rule, proven, promised, begins):
+    """With the deployed policy only if it is proven."""
+    deployed, exploring = steady(1.0, promised), steady(7.0)
+    assert number(choose_start(jr.key(0), rule, imagined_by(), jnp.array(proven), deployed, exploring)) == begins
 
 
 @pytest.mark.parametrize("rule", ["exploring", "newest"])
 @pytest.mark.parametrize("record", [None, 10.0])
 def test_two_rules_ask_no_model(rule, record):
     """The last policy is deployed whatever it promises; the exploring one as it is, with its bonus."""
-    trial, metrics = proposed(trial_of(record=record), steady(3.0, -100.0), rule)
-    assert number(trial.deployed) == number(trial.candidate) == 3.0
-    assert float(trial.deployed.bonus) == float(trial.candidate.bonus) == float(rule == "exploring")
-    assert bool(trial.explores)
-    assert metrics == {}
+    trial, metrics = proposed(trial_of(record=record, found=True), steady(3.0, -100.0), rule)
+    for policy in (trial.deployed, trial.candidate):
+        assert (number(policy), float(policy.bonus)) == (3.0, float(rule == "exploring"))
+    assert (bool(trial.explores), metrics) == (True, {})
 
 
-@pytest.mark.parametrize(("promised", "deployed"), [(0.9, 1.0), (1.0, 3.0), (1.1, 3.0)])
-def test_imagined_deploys_what_the_model_prefers(promised, deployed):
-    """Of equal policies the newer one."""
-    trial, metrics = proposed(trial_of(1.0), steady(3.0, promised), "imagined")
-    assert number(trial.deployed) == deployed
-    assert number(trial.candidate) == 3.0
-    assert float(trial.deployed.bonus) == 0.0
-    assert bool(trial.explores)
-    assert float(metrics["candidate_imagined"]) == pytest.approx(promised)
-    assert float(metrics["deployed_imagined"]) == pytest.approx(1.0)
+@pytest.mark.parametrize(
+    ("ours", "promised", "deployed"),
+    [(1.0, 0.9, 1.0), (1.0, 1.0, 3.0), (1.0, 1.1, 3.0), (jnp.nan, -9.0, 3.0), (1.0, jnp.nan, 1.0)],
+)
+def test_imagined_deploys_what_the_model_prefers(ours, promised, deployed):
+    """Of equal policies the newer one; never one that the model makes no number of."""
+    trial, metrics = proposed(trial_of(ours, record=10.0, found=True), steady(3.0, promised), "imagined", n=4)
+    assert (number(trial.deployed), number(trial.candidate), bool(trial.explores)) == (deployed, 3.0, True)
+    assert (float(trial.candidate.bonus), set(metrics)) == (0.0, {"candidate_imagined", "deployed_imagined"})
 
 
-def test_imagined_leaves_a_policy_that_the_model_makes_no_number_of():
-    lost = trial_of(jnp.nan)
-    assert number(proposed(lost, steady(3.0, -9.0), "imagined")[0].deployed) == 3.0
-    assert number(proposed(trial_of(1.0), steady(3.0, jnp.nan), "imagined")[0].deployed) == 1.0
+@pytest.mark.parametrize("unit", [0.01, 100.0])
+def test_promises_are_in_the_tasks_own_reward(unit):
+    _, metrics = proposed(trial_of(10.0, record=12.0), steady(3.0, 15.0), unit=unit)
+    wanted = {"candidate_imagined": 15.0, "deployed_imagined": 10.0, "record": 12.0}
+    assert {name: float(value) for name, value in metrics.items()} == pytest.approx(wanted, rel=1e-5)
 
 
 @pytest.mark.parametrize("rule", ["walked", "proven"])
-class TestWithoutARecord:
-    """The model decides between the last two candidates."""
-
-    @pytest.mark.parametrize(("promised", "deployed"), [(1.0 + LEAST - 0.01, 1.0), (1.0 + LEAST + 0.01, 3.0)])
-    def test_what_promises_clearly_more(self, rule, promised, deployed):
-        trial, metrics = proposed(trial_of(1.0), steady(3.0, promised), rule)
-        assert number(trial.deployed) == deployed
-        assert number(trial.candidate) == 3.0
-        assert np.isnan(metrics["record"])
-
-    @pytest.mark.parametrize(("n", "flags"), [(1, {}), (5, {"failed": True})])
-    def test_the_first_one_and_one_after_a_failure(self, rule, n, flags):
-        trial, _ = proposed(trial_of(1.0, **flags), steady(3.0, -50.0), rule, n=n)
-        assert number(trial.deployed) == 3.0
-
-    def test_one_that_is_proven_stays(self, rule):
-        for promised in (-50.0, 50.0):
-            trial, metrics = proposed(trial_of(1.0, record=10.0), steady(3.0, promised), rule)
-            assert number(trial.deployed) == 1.0
-            assert number(trial.candidate) == 3.0
-            assert float(metrics["record"]) == 10.0
+@pytest.mark.parametrize(
+    ("promised", "n", "flags", "deployed"),
+    [
+        (1.0 + LEAST - 0.01, 5, {}, 1.0),
+        (1.0 + LEAST + 0.01, 5, {}, 3.0),
+        (-50.0, 1, {}, 3.0),  # the first one
+        (-50.0, 5, {"failed": True}, 3.0),  # the last candidate has been tried, in vain
+    ],
+)
+def test_without_a_record_the_model_decides_between_the_last_two_candidates(rule, promised, n, flags, deployed):
+    trial, metrics = proposed(trial_of(1.0, **flags), steady(3.0, promised), rule, n)
+    assert number(trial.deployed) == number(trial.candidate) == deployed
+    assert np.isnan(metrics["record"])
 
 
-def test_a_policy_that_continues_is_never_tried():
-    """Its own exploring walk shows what it is worth."""
-    for record, n in ((None, 1), (None, 5), (10.0, 4), (10.0, 5)):
-        trial, _ = proposed(trial_of(1.0, record=record), steady(3.0, 500.0), "walked", n=n)
-        assert bool(trial.explores)
+@pytest.mark.parametrize("rule", ["walked", "proven"])
+@pytest.mark.parametrize("promised", [-50.0, 50.0])
+def test_the_model_replaces_no_policy_that_is_proven(rule, promised):
+    trial, _ = proposed(trial_of(1.0, record=10.0), steady(3.0, promised), rule)
+    assert (number(trial.deployed), number(trial.candidate)) == (1.0, 3.0)
+    assert float(trial.candidate.bonus) == 0.0
+
+
+# -- propose: who walks next -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "n"), [({}, 1), ({}, 5), ({"record": 10.0}, 4), ({"record": 10.0, "found": True}, 5)]
+)
+def test_a_policy_that_continues_is_never_tried(flags, n):
+    """Its own exploring walk shows what it is worth; the candidate is always the newest."""
+    trial, _ = proposed(trial_of(1.0, **flags), steady(3.0, 500.0), "walked", n=n)
+    assert (bool(trial.explores), number(trial.candidate)) == (True, 3.0)
+
+
+@pytest.mark.parametrize("record", [None, 10.0])
+def test_what_a_walk_has_found_is_tried_whatever_it_promises(record):
+    trial, metrics = proposed(trial_of(9.0, candidate=-50.0, record=record, found=True), steady(3.0))
+    assert (bool(trial.tries), number(trial.candidate)) == (True, -50.0)
+    assert float(metrics["candidate_imagined"]) == -50.0
+    assert number(trial.deployed) == (-50.0 if record is None else 9.0)
+
+
+def test_the_first_candidate_is_tried_whatever_it_promises():
+    trial, _ = proposed(trial_of(1.0), steady(3.0, -50.0), n=1)
+    assert (bool(trial.tries), bool(trial.repeats), number(trial.walker(steady(7.0)))) == (True, False, 3.0)
 
 
 @pytest.mark.parametrize(
@@ -346,151 +331,105 @@ def test_a_policy_that_continues_is_never_tried():
 def test_a_promise_of_clearly_more_is_tried(record, deployed, promised, tries):
     trial, _ = proposed(trial_of(deployed, record=record), steady(3.0, promised))
     assert (bool(trial.tries), bool(trial.repeats)) == (tries, False)
-    assert number(trial.deployed) == deployed
 
 
-def test_the_first_candidate_walks_whatever_it_promises():
-    trial, _ = proposed(trial_of(1.0), steady(3.0, -50.0), n=1)
-    assert (bool(trial.tries), bool(trial.repeats)) == (False, True)
-    assert number(trial.walker(steady(7.0))) == 3.0
-
-
-def test_an_uncertain_promise_is_not():
-    """Its standard deviation over imagined episodes is taken off."""
-    assert bool(proposed(trial_of(10.0, record=10.0), steady(3.0, 15.0), doubt=0.5)[0].tries)
-    assert not bool(proposed(trial_of(10.0, record=10.0), steady(3.0, 15.0), doubt=15.0)[0].tries)
-
-
-@pytest.mark.parametrize("flags", [{"tries": True}, {"repeats": True}])
-def test_after_a_walk_that_did_not_explore_the_next_one_does(flags):
-    for record, n in ((None, 5), (10.0, 4), (10.0, 5)):
-        trial, _ = proposed(trial_of(1.0, record=record, **flags), steady(3.0, 500.0), n=n)
-        assert bool(trial.explores)
+@pytest.mark.parametrize(("doubt", "tries"), [(0.5, True), (15.0, False)])
+def test_the_spread_of_a_promise_is_taken_off(doubt, tries):
+    """Not as long as nothing is proven: then the model only decides what is tried first."""
+    assert bool(proposed(trial_of(10.0, record=10.0), steady(3.0, 15.0), doubt=doubt)[0].tries) == tries
+    assert bool(proposed(trial_of(10.0), steady(3.0, 15.0), doubt=doubt)[0].tries)
 
 
 @pytest.mark.parametrize(("promised", "hopes"), [(LEAST - 0.01, False), (LEAST + 0.01, True)])
-def test_a_policy_that_the_model_has_deployed_walks_if_it_promises_more_than_the_first(promised, hopes):
-    for trial, candidate in (
-        (trial_of(promised), steady(3.0, -9.0)),
+def test_a_policy_that_is_not_proven_is_tried_if_it_promises_more_than_the_first_returned(promised, hopes):
+    for trial, planned in (
+        (trial_of(promised), steady(3.0, -9.0)),  # the one that is deployed already
         (trial_of(1.0, failed=True), steady(3.0, promised)),
     ):
-        after, _ = proposed(trial, candidate)
-        assert (bool(after.tries), bool(after.repeats)) == (False, hopes)
+        assert bool(proposed(trial, planned)[0].tries) == hopes
 
 
-def test_the_deployed_policy_walks_again_now_and_then():
-    walks = [bool(proposed(trial_of(10.0, record=10.0), steady(3.0, 9.0), n=n)[0].repeats) for n in range(2, 14)]
-    every = trials._AGAIN
-    assert walks == [n % every == 0 for n in range(2, 14)]
-    assert not bool(proposed(trial_of(10.0, record=10.0), steady(3.0, 99.0), n=every)[0].repeats)  # the candidate walks
+@pytest.mark.parametrize("flags", [{"tries": True}, {"repeats": True}])
+@pytest.mark.parametrize(("record", "n", "promised"), [(None, 5, 500.0), (10.0, 4, 500.0), (10.0, 4, -9.0)])
+def test_after_a_walk_that_did_not_explore_the_next_one_does(record, n, promised, flags):
+    assert bool(proposed(trial_of(1.0, record=record, **flags), steady(3.0, promised), n=n)[0].explores)
 
 
-@pytest.mark.parametrize("unit", [0.01, 100.0])
-def test_promises_are_in_the_tasks_own_reward(unit):
-    _, metrics = proposed(trial_of(10.0, record=10.0), steady(3.0, 15.0), weight=weight_of(unit=unit))
-    assert float(metrics["candidate_imagined"]) == pytest.approx(15.0, rel=1e-5)
-    assert float(metrics["deployed_imagined"]) == pytest.approx(10.0, rel=1e-5)
+@pytest.mark.parametrize(
+    ("record", "promised", "walks"),
+    [(10.0, 9.9, "repeats"), (10.0, 10.1, "tries"), (10.0, 99.0, "tries"), (None, -9.0, "explores")],
+)
+def test_in_every_fourth_iteration_a_preferred_candidate_or_the_deployed_policy_walks(record, promised, walks):
+    for n in range(2, 10):
+        deployed = 10.0 if record else -10.0
+        trial, _ = proposed(trial_of(deployed, record=record), steady(3.0, promised), n=n)
+        walker = walks if n % 4 == 0 or promised == 99.0 else "explores"
+        assert [name for name in ("explores", "tries", "repeats") if bool(getattr(trial, name))] == [walker]
 
 
 # -- many iterations ---------------------------------------------------------------------------------------------------
 
 
-class Step:
-    """What happened in an iteration: the trial before and after its walk, who walked, and what that returned."""
-
-    def __init__(self, before, walker, returned, after):
-        self.before, self.walker, self.returned, self.after = before, walker, returned, after
-
-
 def play(seed, count=40, factor=1.0, rule="proven"):
-    """Iterations with policies of random worth, whose promises are off by as much; all rewards times a factor."""
+    """Return the trial before each walk, what the walk returned, and the trial after it. Policies are of random worth,
+    their promises are off by as much, and all rewards are multiplied by a factor."""
     rng = np.random.default_rng(seed)
-    trial, exploring, steps, largest = Trial.new(steady(0.0, bonus=0.0)), steady(0.0), [], factor
+    trial, exploring, steps = Trial.new(steady(0.0)), steady(0.0), []
     for n in range(1, count + 1):
-        lucky, noise, found, worth, error = rng.normal(size=5) * (1.0, 0.5, 2.0, 3.0, 3.0)
-        walker = trial.walker(exploring)
-        returned = float(walker.action[0]) + factor * float(noise + lucky)
-        after, _ = settled(trial, (returned,), exploring, n, largest)
-        steps.append(Step(trial, walker, returned, after))
-        gained = 0.2 * n
-        exploring = steady(factor * (found + 0.5 * gained))
-        candidate = steady(factor * (worth + gained), factor * (worth + gained + error))
-        trial, _ = proposed(after, candidate, rule, n, doubt=0.3 * factor, weight=weight_of(largest, 0.01 * factor))
+        noise, found, worth, error = rng.normal(size=4) * (1.0, 2.0, 3.0, 3.0)
+        returned = number(trial.walker(exploring)) + factor * float(noise)
+        after, _ = settled(trial, returned, rule, n, factor, exploring)
+        steps.append((trial, returned, after))
+        exploring, worth = steady(factor * (found + 0.1 * n)), factor * (worth + 0.2 * n)
+        planned = steady(worth, worth + factor * error)
+        trial, _ = proposed(after, planned, rule, n, 0.3 * factor, 0.01 * factor, factor)
     return steps
 
 
-SEQUENCES = range(3)
-
-
 @pytest.fixture(scope="module")
-def sequences():
-    return [play(seed) for seed in SEQUENCES]
+def games():
+    return [play(seed) for seed in range(3)]
 
 
-def test_at_least_every_second_walk_explores(sequences):
-    for steps in sequences:
-        explores = [bool(step.before.explores) for step in steps]
-        assert explores[0]
+def test_at_least_every_second_walk_explores(games):
+    for game in games:
+        explores = [bool(before.explores) for before, *_ in game]
+        assert explores[:2] == [True, False]
         assert all(a or b for a, b in zip(explores, explores[1:], strict=False))
-        assert not all(explores)  # or there is nothing to see
 
 
-def test_no_proven_policy_gives_way_to_one_that_did_worse(sequences):
+def test_what_is_deployed_has_been_tried_and_has_its_own_walks_as_its_record(games):
     changes = 0
-    for steps in sequences:
-        for step in steps:
-            before, after = step.before, step.after
-            if not before.proven or eqx.tree_equal(before.deployed, after.deployed):
-                continue
-            changes += 1
-            gained, record = step.returned - float(after.base), float(before.record) - float(after.base)
-            tolerance = TOLERANCE if bool(before.tries) else 1.0
-            assert gained > tolerance * record
-            assert number(after.deployed) == number(step.walker)
-            assert float(after.record) == pytest.approx(step.returned, rel=1e-5)
-    assert changes
-
-
-def test_a_proposal_replaces_no_proven_policy(sequences):
-    for steps in sequences:
-        for step, following in zip(steps, steps[1:], strict=False):
-            if step.after.proven:
-                assert eqx.tree_equal(step.after.deployed, following.before.deployed)
-                assert float(following.before.record) == float(step.after.record)
-
-
-def test_a_record_is_never_of_a_walk_that_was_not_the_deployed_policys(sequences):
-    for steps in sequences:
+    for game in games:
         own = []
-        for step in steps:
-            if not eqx.tree_equal(step.before.deployed, step.after.deployed) or not step.before.proven:
-                own = []
-            if step.after.proven and number(step.walker) == number(step.after.deployed):
-                own.append(step.returned)
-            if step.after.proven:
-                assert float(step.after.record) == pytest.approx(np.mean(own), rel=1e-4, abs=1e-4)
-                assert int(step.after.walks) == len(own)
+        for (before, returned, after), (following, *_) in zip(game, game[1:], strict=False):
+            if before.proven:
+                assert number(before.deployed) == number(after.deployed) or bool(before.tries)
+                assert number(after.deployed) == number(following.deployed)  # a proposal replaces nothing
+            if after.proven and bool(before.tries) and not bool(after.failed):
+                base, record = float(after.base), float(before.record)
+                assert not before.proven or returned - base > TOLERANCE * (record - base)
+                own, changes = [], changes + 1
+            if after.proven and not bool(before.explores | after.failed):
+                own.append(returned)
+            assert int(after.walks) == len(own)
+            assert float(after.record) == (pytest.approx(np.mean(own), rel=1e-4, abs=1e-4) if own else -np.inf)
+    assert changes > 3
 
 
 @pytest.mark.parametrize("factor", [0.01, 100.0])
-def test_decisions_do_not_depend_on_the_scale_of_rewards(sequences, factor):
-    for seed, steps in zip(SEQUENCES, sequences, strict=True):
-        for ours, theirs in zip(play(seed, factor=factor), steps, strict=True):
-            for name in ("before", "after"):
-                mine, wanted = facts(getattr(ours, name)), facts(getattr(theirs, name))
-                for scaled in ("record", "base"):
-                    assert mine.pop(scaled) == pytest.approx(factor * wanted.pop(scaled), rel=1e-3, abs=1e-3 * factor)
-                assert mine == wanted
-                deployed = [number(getattr(step, name).deployed) for step in (ours, theirs)]
-                assert deployed[0] == pytest.approx(factor * deployed[1], rel=1e-4, abs=1e-4 * factor)
+def test_decisions_do_not_depend_on_the_scale_of_rewards(games, factor):
+    for seed, game in enumerate(games):
+        for (_, _, ours), (_, _, theirs) in zip(play(seed, factor=factor), game, strict=True):
+            mine, wanted = facts(ours), facts(theirs)
+            for name in ("record", "base", "deployed", "candidate"):
+                assert mine.pop(name) == pytest.approx(factor * wanted.pop(name), rel=1e-3, abs=1e-3 * factor)
+            assert mine == wanted
 
 
-@pytest.mark.parametrize("rule", ["exploring", "newest", "imagined", "walked"])
+@pytest.mark.parametrize("rule", NOT_PROVEN)
 def test_without_trials_every_walk_explores(rule):
-    for step in play(0, 12, rule=rule):
-        assert bool(step.before.explores)
-        if rule in ("exploring", "newest"):
-            assert number(step.before.deployed) == number(step.before.candidate)
+    assert all(bool(before.explores) for before, *_ in play(0, 12, rule=rule))
 
 
 # -- Algorithm 2 with these rules --------------------------------------------------------------------------------------
@@ -505,65 +444,86 @@ def test_a_rule_is_one_that_a_planner_and_a_task_allow(deploys):
     assert spied(deploys=deploys, reward_free=True).rule == usual
 
 
+ALGO = spied(deploys="proven", fresh=True, bonus_scale="auto")
+
+
 @pytest.fixture(scope="module")
 def run():
-    return [iteration for iteration, _ in learn(spied(deploys="proven", fresh=True, bonus_scale="auto"), 6)]
+    return [iteration for iteration, _ in learn(ALGO, 5)]
 
 
-def test_the_walker_collects(run):
-    """The samples are of whoever the trial chose, for each seed."""
-    learner = run[0].learner
-    chosen = eqx.tree_at(lambda l: (l.trial.tries, l.trial.repeats), learner, (jnp.array([True, False]),) * 2)
-    chosen = eqx.tree_at(lambda l: l.trial.repeats, chosen, jnp.array([False, False]))
-    found = walkers(chosen)
-    for seed, policy in ((0, learner.trial.candidate), (1, learner.policy)):
-        np.testing.assert_array_equal(found.reward[seed], policy.reward[seed])
+def test_the_walker_of_each_seed_collects(run):
+    chosen = eqx.tree_at(lambda l: l.trial.tries, run[0].learner, jnp.array([True, False]))
+    for seed, policy in enumerate((chosen.trial.candidate, chosen.policy)):
+        np.testing.assert_array_equal(walkers(chosen).reward[seed], policy.reward[seed])
 
 
 def test_what_a_stage_logs(run):
-    flags = ("tried", "repeated")
     for n, (learner, metrics, samples, _) in enumerate(run, 1):
         returned = jax.vmap(lambda rows: mean_first_return(rows, LINE.horizon))(samples)
         np.testing.assert_allclose(metrics["walked_return"], returned, rtol=1e-5)
-        assert {"candidate_imagined", "deployed_imagined", "record", *flags} <= set(metrics)
-        proven = np.asarray(learner.trial.proven)
-        np.testing.assert_array_equal(np.isnan(metrics["record"]), ~proven)
-        if n > 1:
-            before = run[n - 2].learner.trial
-            for seed in range(SEEDS):
-                walked = sum(float(metrics[name][seed]) for name in flags)
-                assert walked == float(not before.explores[seed])
+        np.testing.assert_array_equal(np.isnan(metrics["record"]), ~np.asarray(learner.trial.proven))
+        explored = run[n - 2].learner.trial.explores if n > 1 else np.ones(SEEDS, bool)
+        np.testing.assert_array_equal(metrics["tried"] + metrics["repeated"], 1.0 - np.asarray(explored))
+        np.testing.assert_array_equal(metrics["found"], learner.trial.found)
+    assert learner.trial.base[0] != learner.trial.base[1]  # seeds have trials of their own
 
 
-def test_seeds_have_trials_of_their_own(run):
-    learner = run[-1].learner
-    for name in ("tries", "repeats", "failed", "improved", "record", "walks", "base"):
-        assert getattr(learner.trial, name).shape == (SEEDS,)
-    assert learner.trial.base[0] != learner.trial.base[1]
+class Walker(Notes):
+    """A policy that goes left at a speed, which planning does not change."""
+
+    speed: Float[Array, ""]
+
+    def __call__(self, key, carry, state):
+        return carry, -self.speed[None]
+
+
+class KeepsSpeed(Spy):
+    """A planner that leaves the speed as it is, so that it shows with whom a plan began."""
+
+    def init(self, key, mdp):
+        return Walker(**vars(super().init(key, mdp)), speed=jnp.zeros(()))
+
+    def plan(self, key, mdp, policy):
+        planned, metrics = super().plan(key, mdp, policy)
+        return Walker(**vars(planned), speed=policy.speed), metrics
+
+
+def test_the_plan_of_the_candidate_begins_with_what_returns_more():
+    """In the newest model, without the bonus; exploring plans begin anew."""
+    algo = dataclasses.replace(ALGO, planner=KeepsSpeed(), model=Known())
+    learner = algo.start(KEYS, LINE, 3)
+    speeds = jnp.array([0.5, -0.5])  # left pays
+    for walks, begins in ((0.0, [0.0, 0.0]), (1.0, [0.5, 0.0])):
+        given = jnp.full(SEEDS, walks), jnp.zeros(SEEDS), speeds
+        began = eqx.tree_at(lambda l: (l.trial.walks, l.trial.record, l.trial.deployed.speed), learner, given)
+        after = algo.iterate(KEYS, WORLD, began, 2).learner
+        np.testing.assert_array_equal(after.policy.speed, 0.0)
+        if walks:
+            np.testing.assert_array_equal(after.trial.candidate.speed, begins)
 
 
 def test_an_evaluation_selects_nothing(run):
-    """Neither the learner nor what is learned next depends on how, or whether, policies are evaluated."""
-    algo, learner = spied(deploys="proven", fresh=True, bonus_scale="auto"), run[1].learner
+    learner = run[1].learner
     kept = jax.tree.map(lambda x: jnp.array(x) if eqx.is_array(x) else x, learner)
     WORLD.evaluate(jr.split(jr.key(1), SEEDS), learner.deployed(), 3)
     assert same(learner, kept)
-    assert same(algo.iterate(KEYS, WORLD, learner, 3).learner, run[2].learner)
+    assert same(ALGO.iterate(KEYS, WORLD, learner, 3).learner, run[2].learner)
 
 
-@pytest.mark.parametrize("changes", [{"eval_every": 10_000}, {"eval_episodes": 7}])
-def test_a_run_learns_the_same_however_it_is_evaluated(tiny_trpo, tmp_path, changes):
-    runs = tmp_path / "usual", tmp_path / "other"
-    for run, own in zip(runs, ({}, changes), strict=True):
+def test_a_run_learns_the_same_however_it_is_evaluated(tiny_trpo, tmp_path):
+    runs = [tmp_path / name for name in ("usual", "seldom", "long")]
+    for run, own in zip(runs, ({}, {"eval_every": 10_000}, {"eval_episodes": 7}), strict=True):
         given = {"task.horizon": 20, "eval_every": 0, "eval_episodes": 2, **own}
         settings = (*tiny_trpo, *(f"{key}={value}" for key, value in given.items()))
         config = resolve("point-umaze", "pcmlp", (3, 8), 120, settings)
         assert (config.algorithm.rule, config.algorithm.bonus_scale) == ("proven", "auto")
         train(config, run)
-    assert eqx.tree_equal(*(load_run(run).policies for run in runs))
-    ours, theirs = map(read_metrics, runs)
-    learned = [name for name in ours if not name.startswith(("eval_", "explore_", "certificate", "promised"))]
+    usual, *others = (read_metrics(run) for run in runs)
+    learned = [name for name in usual if not name.startswith(("eval_", "explore_", "certificate", "promised"))]
     learned = [name for name in learned if not name.endswith(("_s", "seconds"))]
-    assert {"walked_return", "tried", "repeated", "record", "bonus_weight", "model_loss"} <= set(learned)
-    for name in learned:
-        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+    assert {"walked_return", "tried", "repeated", "found", "record", "bonus_weight", "model_loss"} <= set(learned)
+    for run, metrics in zip(runs[1:], others, strict=True):
+        assert eqx.tree_equal(load_run(runs[0]).policies, load_run(run).policies)
+        for name in learned:
+            np.testing.assert_array_equal(metrics[name], usual[name], err_msg=name)

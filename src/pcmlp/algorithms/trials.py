@@ -62,16 +62,17 @@ class Trial(eqx.Module):
     repeats: Bool[Array, "*seeds"]  # whether the deployed policy walks next
     found: Bool[Array, "*seeds"]  # whether the last walk explored and returned clearly more than the record
     failed: Bool[Array, "*seeds"]  # whether the last walk was a trial that failed
-    improved: Bool[Array, "*seeds"]  # whether the last walk returned clearly more than the record
+    improved: Bool[Array, "*seeds"]  # whether the last walk returned clearly more than any before
     record: Float[Array, "*seeds"]  # mean return of the deployed policy's walks; -inf before it has walked
     walks: Float[Array, "*seeds"]  # number of these walks
     base: Float[Array, "*seeds"]  # what the first policy returned
+    best: Float[Array, "*seeds"]  # the largest return of a walk, even a lucky one
 
     @staticmethod
     def new(deployed: Policy) -> "Trial":
         """Return the state before the first iteration."""
-        no, zero = jnp.array(False), jnp.zeros(())
-        return Trial(deployed, deployed, no, no, no, no, no, jnp.full((), -jnp.inf, jnp.float32), zero, zero)
+        no, zero, nothing = jnp.array(False), jnp.zeros(()), jnp.full((), -jnp.inf, jnp.float32)
+        return Trial(deployed, deployed, no, no, no, no, no, nothing, zero, zero, nothing)
 
     @property
     def explores(self) -> Bool[Array, "*seeds"]:
@@ -107,6 +108,7 @@ def settle(
 ) -> tuple[Trial, Metrics]:
     """Return the trial after line 5: the policy that walked may be deployed, or become the candidate."""
     returned = mean_first_return(samples, horizon)
+    returned = jnp.where(jnp.isfinite(returned), returned, -horizon * largest)  # no lower one is possible
     base = jnp.where(n == 1, returned, trial.base)
     clearly = is_clearly_more(returned, jnp.where(trial.proven, trial.record, base), base, largest) & (n > 1)
     nearly = trial.proven & (returned - base > TOLERANCE * (trial.record - base))
@@ -122,10 +124,11 @@ def settle(
         repeats=trial.repeats,
         found=found,
         failed=trial.tries & ~wins,
-        improved=clearly & ~trial.repeats,
+        improved=is_clearly_more(returned, trial.best, base, largest) & (n > 1),
         record=jnp.where(trial.repeats, mean, jnp.where(wins, returned, trial.record)),
         walks=walks,
         base=base,
+        best=jnp.maximum(trial.best, returned),
     )
     flags = {"tried": trial.tries, "repeated": trial.repeats, "found": found}
     return settled, {"walked_return": returned, **{name: flag.astype(jnp.float32) for name, flag in flags.items()}}
