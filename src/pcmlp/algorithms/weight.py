@@ -92,14 +92,15 @@ def largest_reward(key: Key[Array, ""], mdp: MDP, seen: Range, margin: Number, r
     if not isinstance(mdp.reward, Unknown):
         states, actions = mdp.boxes
         bounded = jnp.isfinite(states.low) & jnp.isfinite(states.high)
-        state_key, width_key, action_key = jr.split(key, 3)
-        room = margin * (seen.high - seen.low) * jr.uniform(width_key, (_DRAWN, 1))
-        low, high = (
-            jnp.where(bounded, bound, of_seen)
-            for bound, of_seen in ((states.low, seen.low - room), (states.high, seen.high + room))
-        )
-        drawn = jr.uniform(state_key, (_DRAWN, states.size), minval=low, maxval=high)
-        taken = jr.uniform(action_key, (_DRAWN, actions.size), minval=actions.low, maxval=actions.high)
-        # The model may be wrong at these states, so the next state is the same one.
-        paid = jnp.concatenate([paid, jnp.abs(jax.vmap(mdp.reward)(drawn, taken, drawn))])
+
+        def draw_reward(key: Key[Array, ""]) -> Float[Array, ""]:
+            width_key, state_key, action_key = jr.split(key, 3)
+            room = margin * jr.uniform(width_key) * (seen.high - seen.low)
+            low = jnp.where(bounded, states.low, seen.low - room)
+            high = jnp.where(bounded, states.high, seen.high + room)
+            state = jr.uniform(state_key, low.shape, minval=low, maxval=high)
+            action = jr.uniform(action_key, (actions.size,), minval=actions.low, maxval=actions.high)
+            return jnp.abs(mdp.reward(state, action, state))  # the model may be wrong here, so nothing moves
+
+        paid = jnp.concatenate([paid, jax.vmap(draw_reward)(jr.split(key, _DRAWN))])
     return jnp.max(jnp.where(jnp.isfinite(paid), paid, 0.0))
