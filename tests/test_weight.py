@@ -182,7 +182,9 @@ def largest_of(reward, states=STATES, seen=None, margin=0.0, rows=None, key=0):
     mdp = dataclasses.replace(LINE, reward=reward, states=states)
     seen = nothing_seen(states) if seen is None else Range(*map(jnp.float32, seen))
     rows = walked([0.0], False, states.size) if rows is None else rows
-    return float(eqx.filter_jit(largest_reward)(jr.key(key), mdp, seen, margin, Replay.empty(rows, 8).add(rows)))
+    return float(
+        eqx.filter_jit(largest_reward)(jr.key(key), mdp, seen, margin, Replay.empty(rows, 8).add(rows), jnp.zeros(()))
+    )
 
 
 def place(state, action, next_state):

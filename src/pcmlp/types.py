@@ -1,8 +1,6 @@
 """The records and interfaces that everything else is made of (paper: section 3).
 
-The world and the imagination are the same type, `MDP`, so a planner does not know which of the two it was given. A
-`FeatureMap`, `Model`, `Bonus`, `Planner`, `Task` or `Algorithm` is a record of settings (`settings.Part`). What it
-learns is a separate pytree, which is passed in and returned: a fitted model, a fitted bonus, a policy, a learner.
+The world and the imagination are both an `MDP`. Parts are records of settings; what they learn is a separate pytree.
 """
 
 import abc

@@ -182,9 +182,8 @@ class Deep(Algorithm):
         assert isinstance(learner, DeepLearner)
         policies = add_noise(walkers(learner).resolve(), self.noise, world.mdp)
         samples, walked = world.collect(stage_keys(keys, n, COLLECT), policies, self.samples_per_policy)  # line 5
-        algos = stack_inputs(each or [self] * len(keys))
-        learner, metrics = _improve(keys, algos, world.mdp, learner, samples, jnp.array(n))
-        return Iteration(learner, metrics, samples, [walked])
+        improved = _improve(keys, stack_inputs(each or [self] * len(keys)), world.mdp, learner, samples, jnp.array(n))
+        return Iteration(*improved, samples, [walked])
 
     def without_replay(self, learner: Learner) -> "DeepLearner":
         """Return the learner without the rows of its replay, which can be restored from the episode log."""
@@ -232,8 +231,10 @@ def improve(
     bonus = algo.bonus.update(stage_key(key, n, BONUS), learner.bonus, phi, sigma, replay)  # b_n
     seen = expand_range(learner.seen, samples)
     starts = imagined_starts(start_key, mdp, replay, algo.num_starts, algo.replay_starts, algo.relabel)
-    largest = jnp.maximum(learner.weight.largest, largest_reward(reward_key, mdp, seen, algo.margin, replay))
-    weight = algo.weigh(largest, is_bold_next(learner.weight, trial.explores & (n > 1), trial.improved))
+    weight = algo.weigh(
+        largest_reward(reward_key, mdp, seen, algo.margin, replay, learner.weight.largest),
+        is_bold_next(learner.weight, trial.explores & (n > 1), trial.improved),
+    )
     imagined = partial(imagination, algo, mdp, bonus, seen, starts, weight)
     # paper: the policy continues from iteration to iteration / here: by default each iteration starts a new one. A
     # policy that has converged for the last bonus explores little; a new one finds what it misses in the same model.
@@ -257,11 +258,10 @@ def improve(
     rounds = jnp.arange(algo.plans) < algo.rounds, jax.vmap(jr.split)(jr.split(round_key, algo.plans))
     (model, exploring, deploying), metrics = scan(one_round, (learner.model, policy, policy), rounds)
     trial, judged = propose(judge_key, algo.rule, expected(model), trial, deploying, weight, n)
-    paid = learner.weight.mean_bonus(learner.bonus, phi, samples, mdp.horizon)
-    learner = DeepLearner(exploring, env_steps, trial, weight, covariance, model, bonus, replay, seen)
-    metrics = {name: values[algo.rounds - 1] for name, values in metrics.items()}  # of the last exploring round
-    found = {**covariance.metrics(algo.ridge), **rejected, **tested, **walked, **weight.metrics(), **judged}
-    return learner, {"bonus_mean": paid, **found, **metrics}
+    found = {name: values[algo.rounds - 1] for name, values in metrics.items()}  # of the last exploring round
+    found["bonus_mean"] = learner.weight.mean_bonus(learner.bonus, phi, samples, mdp.horizon)
+    found |= {**covariance.metrics(algo.ridge), **rejected, **tested, **walked, **weight.metrics(), **judged}
+    return DeepLearner(exploring, env_steps, trial, weight, covariance, model, bonus, replay, seen), found
 
 
 _start = brief_program(eqx.filter_vmap(start, in_axes=(0, None, None)))

@@ -82,10 +82,12 @@ def is_bold_next(weight: Weight, explored: Bool[Array, ""], improved: Bool[Array
     return jnp.where(explored, ~weight.bold & ~improved, weight.bold)
 
 
-def largest_reward(key: Key[Array, ""], mdp: MDP, seen: Range, margin: Number, replay: Replay) -> Float[Array, ""]:
-    """Return the largest |r| of one step: in the replay and, where the reward is given as a function, at random states.
+def largest_reward(
+    key: Key[Array, ""], mdp: MDP, seen: Range, margin: Number, replay: Replay, last: Float[Array, ""]
+) -> Float[Array, ""]:
+    """Return the largest |r| of one step: so far (`last`), in the replay, and at random states if the reward is given.
 
-    They are drawn from the observation space or, in coordinates where it has no bounds, from the range of what was
+    These are drawn from the observation space or, in coordinates where it has no bounds, from the range of what was
     seen, extended by up to `margin` times its width. A reward that is not finite does not count. 0 if nothing was paid.
     """
     paid = jnp.where(replay.data.valid, jnp.abs(replay.data.reward), 0.0)
@@ -103,4 +105,4 @@ def largest_reward(key: Key[Array, ""], mdp: MDP, seen: Range, margin: Number, r
             return jnp.abs(mdp.reward(state, action, state))  # the model may be wrong here, so nothing moves
 
         paid = jnp.concatenate([paid, jax.vmap(draw_reward)(jr.split(key, _DRAWN))])
-    return jnp.max(jnp.where(jnp.isfinite(paid), paid, 0.0))
+    return jnp.maximum(last, jnp.max(jnp.where(jnp.isfinite(paid), paid, 0.0)))

@@ -40,8 +40,7 @@ from pcmlp.usercode import check_code, check_unchanged, hash_code, is_place
 
 _LARGEST_SEED = 2**32 - 1
 _LARGEST_STEPS = 2**31 - 1  # steps are counted in 32 bits
-MOST_EPISODES = 100_000
-DEFAULT_STEPS, DEFAULT_EPISODES = 2_000, 100
+DEFAULT_STEPS, DEFAULT_EPISODES, MOST_EPISODES = 2_000, 100, 100_000
 # Env steps between evaluations by kind of task, a tenth of the presets' budgets: an evaluation on a simulator takes
 # more steps than an iteration. Elsewhere, every iteration is evaluated.
 DEFAULT_EVERY = {"robot": 20_000, "gym": 3_000}
