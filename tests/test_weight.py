@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from spying import HORIZON, KEYS, LINE, PROBES, SCALE, SEEDS, STATES, learn, of_seed, spied
 
-from pcmlp.algorithms.weight import SHARE, is_bold_next, largest_reward, weigh
+from pcmlp.algorithms.weight import SHARE, largest_reward, weigh
 from pcmlp.imagine import nothing_seen
 from pcmlp.planners import SAC
 from pcmlp.replay import Replay, Transitions
@@ -97,24 +97,6 @@ def test_a_unit_makes_the_largest_reward_as_large_as_the_planner_expects():
         algo = dataclasses.replace(spied(rescales=True), planner=planner)
         assert 3.0 / float(algo.weigh(number(3.0), NO).unit) == pytest.approx(planner.reward_size)
     assert spied().planner.reward_size != SAC.reward_size
-
-
-@pytest.mark.parametrize(
-    ("explored", "bold", "improved", "following"),
-    [
-        (True, False, False, True),  # careful ones that return no more are followed by a bold one
-        (True, False, True, False),  # as long as they return more and more, they go on
-        (True, True, False, False),  # a bold one is followed by a careful one
-        (True, True, True, False),
-        (False, False, False, False),  # what did not explore decides nothing
-        (False, True, False, True),
-        (False, False, True, False),
-        (False, True, True, True),
-    ],
-)
-def test_every_second_exploring_policy_is_bold(explored, bold, improved, following):
-    weight = choose(bold=jnp.array(bold))
-    assert bool(is_bold_next(weight, jnp.array(explored), jnp.array(improved))) == following
 
 
 # -- the bonus ---------------------------------------------------------------------------------------------------------
@@ -303,13 +285,12 @@ def test_a_planner_sees_rewards_in_units_and_a_weighed_bonus(changes):
     assert set(bold) == ({True, False} if changes in ({}, {"rescales": False}) else {False})
 
 
-def test_exploring_takes_turns(run):
-    """The first two policies are careful: the walk of an untrained one decides nothing."""
+def test_every_second_exploring_policy_is_bold(run):
+    """Walks that do not explore change nothing. The first policy that was planned is careful."""
     before = of_seed(run[0].learner, slice(None))
     assert not before.weight.bold.any()
     for learner, metrics, *_ in run[1:]:
-        following = ~before.weight.bold & ~learner.trial.improved
-        wanted = jnp.where(before.trial.explores, following, before.weight.bold)
+        wanted = jnp.where(before.trial.explores, ~before.weight.bold, before.weight.bold)
         np.testing.assert_array_equal(learner.weight.bold, wanted)
         np.testing.assert_array_equal(metrics["bold"], wanted.astype(np.float32))
         before = learner
@@ -323,9 +304,9 @@ def test_the_scale_of_a_task_changes_neither_plans_nor_decisions(run, factor):
         for name in ("policy", "trial.deployed", "trial.candidate"):
             mine, wanted = (attrgetter(name)(learner).reward for learner in (ours, theirs))
             np.testing.assert_allclose(mine, wanted, rtol=1e-4, atol=1e-4)
-        for name in ("tries", "repeats", "found", "failed", "improved", "walks"):
+        for name in ("tries", "repeats", "found", "failed", "walks"):
             np.testing.assert_array_equal(getattr(ours.trial, name), getattr(theirs.trial, name))
-        for name in ("base", "record", "best"):
+        for name in ("base", "record"):
             np.testing.assert_allclose(getattr(ours.trial, name), factor * getattr(theirs.trial, name), rtol=1e-4)
         np.testing.assert_array_equal(ours.weight.bold, theirs.weight.bold)
         np.testing.assert_allclose(ours.weight.scale, theirs.weight.scale, rtol=1e-5)

@@ -38,7 +38,7 @@ from pcmlp.algorithms.stages import (
 )
 from pcmlp.algorithms.starts import check_relabel, imagined_starts
 from pcmlp.algorithms.trials import JUDGED, JUDGING, Rule, Trial, choose_start, propose, settle
-from pcmlp.algorithms.weight import Weight, is_bold_next, largest_reward, weigh
+from pcmlp.algorithms.weight import Weight, largest_reward, weigh
 from pcmlp.bonus import CONTROL, Covariance, Elliptical, choose_covariance, second_moment
 from pcmlp.features import RandomNetwork, check_draw
 from pcmlp.imagine import (
@@ -208,7 +208,7 @@ def start(key: Key[Array, ""], algo: Deep, mdp: MDP) -> DeepLearner:
     model = algo.model_for(mdp).init(model_key, mdp)  # line 3
     seen = nothing_seen(states)
     starts = jnp.broadcast_to(example.state, (algo.num_starts, states.size))
-    weight = algo.weigh(jnp.zeros(()), jnp.array(False))
+    weight = algo.weigh(jnp.zeros(()), jnp.array(True))
     imagined = partial(imagination, algo, mdp, bonus, seen, starts, weight, model)
     policy = algo.planner.init(policy_key, imagined(jnp.array(True)))  # line 1
     deployed = algo.planner.init(policy_key, imagined(jnp.array(False))).without_bonus() if algo.exploits else policy
@@ -233,7 +233,7 @@ def improve(
     starts = imagined_starts(start_key, mdp, replay, algo.num_starts, algo.replay_starts, algo.relabel)
     weight = algo.weigh(
         largest_reward(reward_key, mdp, seen, algo.margin, replay, learner.weight.largest),
-        is_bold_next(learner.weight, trial.explores & (n > 1), trial.improved),
+        learner.weight.bold ^ trial.explores,  # every second exploring policy is bold
     )
     imagined = partial(imagination, algo, mdp, bonus, seen, starts, weight)
     # paper: the policy continues from iteration to iteration / here: by default each iteration starts a new one. A

@@ -62,17 +62,15 @@ class Trial(eqx.Module):
     repeats: Bool[Array, "*seeds"]  # whether the deployed policy walks next
     found: Bool[Array, "*seeds"]  # whether the last walk explored and returned clearly more than the record
     failed: Bool[Array, "*seeds"]  # whether the last walk was a trial that failed
-    improved: Bool[Array, "*seeds"]  # whether the last walk returned clearly more than any before
     record: Float[Array, "*seeds"]  # mean return of the deployed policy's walks; -inf before it has walked
     walks: Float[Array, "*seeds"]  # number of these walks
     base: Float[Array, "*seeds"]  # what the first policy returned
-    best: Float[Array, "*seeds"]  # the largest return of a walk, even a lucky one
 
     @staticmethod
     def new(deployed: Policy) -> "Trial":
         """Return the state before the first iteration."""
         no, zero, nothing = jnp.array(False), jnp.zeros(()), jnp.full((), -jnp.inf, jnp.float32)
-        return Trial(deployed, deployed, no, no, no, no, no, nothing, zero, zero, nothing)
+        return Trial(deployed, deployed, no, no, no, no, nothing, zero, zero)
 
     @property
     def explores(self) -> Bool[Array, "*seeds"]:
@@ -124,11 +122,9 @@ def settle(
         repeats=trial.repeats,
         found=found,
         failed=trial.tries & ~wins,
-        improved=is_clearly_more(returned, trial.best, base, largest) & (n > 1),
         record=jnp.where(trial.repeats, mean, jnp.where(wins, returned, trial.record)),
         walks=walks,
         base=base,
-        best=jnp.maximum(trial.best, returned),
     )
     flags = {"tried": trial.tries, "repeated": trial.repeats, "found": found}
     return settled, {"walked_return": returned, **{name: flag.astype(jnp.float32) for name, flag in flags.items()}}

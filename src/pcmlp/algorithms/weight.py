@@ -11,10 +11,8 @@ With `bonus_scale=auto`, exploring policies are careful or bold:
     bold:       planned reward = w b
 
 A careful policy explores on the way to the reward. A bold one ignores the reward, so it leaves places where the reward
-would hold it. Exploring walks are careful as long as they return more and more; otherwise every second one is bold. So
-nothing depends on the scale of the reward, and a task whose reward leads the way is learned as without a bonus. A
-policy that continues from iteration to iteration (`fresh=false`) is always careful: it would have to unlearn the bonus
-again.
+would hold it. Every second exploring policy is bold. So nothing depends on the scale of the reward. A policy that
+continues from iteration to iteration (`fresh=false`) is always careful: it would have to unlearn the bonus again.
 
 paper: rewards in [0, 1], and c is given / here: as above; a number is used as it is.
 """
@@ -75,11 +73,6 @@ def weigh(
     auto = jnp.isnan(given)
     unit = jnp.where(rescales, known / reward_size, 1.0)
     return Weight(unit, jnp.where(auto, SHARE * known, given) / unit, auto & bold, largest)
-
-
-def is_bold_next(weight: Weight, explored: Bool[Array, ""], improved: Bool[Array, ""]) -> Bool[Array, ""]:
-    """Return whether the next exploring policy is bold: every second one, unless its walks return more and more."""
-    return jnp.where(explored, ~weight.bold & ~improved, weight.bold)
 
 
 def largest_reward(
