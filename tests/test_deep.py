@@ -413,10 +413,9 @@ class Steady(Policy):
 
 @pytest.mark.parametrize("new", [-1.0, 1.0])
 def test_of_two_policies_the_better_imagined_is_deployed(new):
-    """Left pays. It is judged from the world's own starts: those of the imagination would give no number."""
-    imagined = dataclasses.replace(LINE, initial=lambda key: jnp.full(1, jnp.nan))
+    """Left pays."""
     trial, candidate = Trial.new(Steady(jnp.array([-new]))), Steady(jnp.array([new]))
     weight = spied().weigh(jnp.zeros(()), jnp.array(False))
-    trial, _ = propose(jr.key(0), "imagined", LINE, imagined, trial, candidate, weight, jnp.array(3))
+    trial, _ = propose(jr.key(0), "imagined", LINE, trial, candidate, weight, jnp.array(3))
     assert isinstance(trial.deployed, Steady)
     np.testing.assert_array_equal(trial.deployed.action, [-1.0])

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from spying import KEYS, LINE, SEEDS, WORLD, Notes, Spy, learn, same, spied
 
 from pcmlp.algorithms import trials
-from pcmlp.algorithms.deep import walkers
+from pcmlp.algorithms.learner import find_walkers
 from pcmlp.algorithms.trials import LEAST, MARGIN, TOLERANCE, Trial, choose_start, is_clearly_more, propose, settle
 from pcmlp.algorithms.weight import weigh
 from pcmlp.models import Known
@@ -455,7 +455,7 @@ def run():
 def test_the_walker_of_each_seed_collects(run):
     chosen = eqx.tree_at(lambda l: l.trial.tries, run[0].learner, jnp.array([True, False]))
     for seed, policy in enumerate((chosen.trial.candidate, chosen.policy)):
-        np.testing.assert_array_equal(walkers(chosen).reward[seed], policy.reward[seed])
+        np.testing.assert_array_equal(find_walkers(chosen, "proven").reward[seed], policy.reward[seed])
 
 
 def test_what_a_stage_logs(run):

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from pcmlp.algorithms.learner import DeepLearner
+from pcmlp.algorithms.learner import DeepLearner, find_walkers
 from pcmlp.algorithms.noise import add_noise
 from pcmlp.algorithms.stages import (
     BONUS,
@@ -72,7 +72,6 @@ from pcmlp.types import (
     Metrics,
     Model,
     Planner,
-    Policy,
     Problem,
     World,
 )
@@ -180,7 +179,7 @@ class Deep(Algorithm):
     ) -> Iteration:
         """Run iteration n of all seeds. With `each`, the inputs of the program are those of an algorithm per seed."""
         assert isinstance(learner, DeepLearner)
-        policies = add_noise(walkers(learner).resolve(), self.noise, world.mdp)
+        policies = add_noise(find_walkers(learner, self.rule).resolve(), self.noise, world.mdp)
         samples, walked = world.collect(stage_keys(keys, n, COLLECT), policies, self.samples_per_policy)  # line 5
         improved = _improve(keys, stack_inputs(each or [self] * len(keys)), world.mdp, learner, samples, jnp.array(n))
         return Iteration(*improved, samples, [walked])
@@ -272,13 +271,6 @@ def _improve(
     keys: Key[Array, " seeds"], algos: Deep, mdp: MDP, learner: DeepLearner, samples: Transitions, n: Int[Array, ""]
 ) -> tuple[DeepLearner, dict[str, Float[Array, " seeds"]]]:
     return map_leading(lambda k, algo, old, rows: improve(k, algo, mdp, old, rows, n), keys, algos, learner, samples)
-
-
-@brief_program
-@eqx.filter_vmap(in_axes=(eqx.if_array(0),))
-def walkers(learner: DeepLearner) -> Policy:
-    """Return the policy of each seed that collects the next samples."""
-    return learner.trial.walker(learner.policy)
 
 
 def imagination(

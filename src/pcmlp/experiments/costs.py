@@ -79,8 +79,8 @@ def pooled_rows(returns: dict[str, dict[str, np.ndarray]]) -> Rows:
 COSTS = Experiment(
     "costs",
     "What a bonus costs",
-    "our deviation: the paper gives c",
-    "the default settings against no bonus and one that ignores the cover, on three robots",
+    "deviation BR",
+    "the default settings, no bonus, and one that ignores the cover, on three robots",
     jobs,
     tables,
     needs_protocol=True,

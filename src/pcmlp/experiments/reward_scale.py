@@ -167,7 +167,7 @@ def kept_columns(kept: int, after: int) -> Row:
 SCALE = Experiment(
     "scale",
     "The scale of the reward",
-    "our deviation: the paper gives c",
+    "deviation BR",
     "the default settings with rewards of several scales, on tasks with a goal",
     jobs,
     tables,

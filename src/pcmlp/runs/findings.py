@@ -20,7 +20,7 @@ from pcmlp.spaces import Box, Finite
 _COST = 0.1  # rewards that differ by less are a cost of acting
 _ALMOST_ALL = 0.95
 
-_UNSEEN = ("reward_error", "end_error", "held_out_")  # beginnings of names
+_UNSEEN = ("reward_error", "end_error", "held_out_", "record")  # beginnings of names
 
 STATES, RANGE, MAP = "the states", "the range of the observations", "the map"
 
