@@ -25,6 +25,11 @@ from pcmlp.tasks import LowRank
 LEFT, RIGHT = "-", "--"
 _MARKERS = "os^Dv"
 _SCALES = {"proved": "least proved c", "preset": "preset's c"}
+_LOCK_PANELS = {
+    "digits": "digits that\n$π_n$ enters",
+    "bonus_paid": "bonus where\n$π_n$ goes",
+    "info_gain": "information\ngain (nats)",
+}
 _LEARNED = 1e-6  # a smaller gap is drawn as this one on a logarithmic axis
 
 
@@ -41,10 +46,10 @@ def column(rows: Sequence[Mapping[str, str]], name: str) -> np.ndarray:
     return np.array([float(row[name] or "nan") for row in rows])
 
 
-def where(rows: Table, **cells: object) -> Table:
+def where(rows: Table, cells: Mapping[str, str | theory.Real]) -> Table:
     """Return the rows with these cells; numbers are compared as numbers."""
 
-    def has(row: Mapping[str, str], name: str, wanted: object) -> bool:
+    def has(row: Mapping[str, str], name: str, wanted: str | theory.Real) -> bool:
         return row[name] == wanted if isinstance(wanted, str) else float(row[name]) == wanted
 
     return [row for row in rows if all(has(row, name, wanted) for name, wanted in cells.items())]
@@ -88,18 +93,18 @@ def plain_numbers(axes: Axes) -> None:
 def draw_lock(kept: Kept) -> Figure:
     """Draw the running example: the bonus of each digit after some iterations, and what each policy does."""
     bonuses, run = kept.table("theory/chain_lock_bonus.csv"), kept.table("theory/chain_lock.csv")
-    shown = sorted(set(column(bonuses, "iteration").astype(int)))
+    shown = sorted({int(row["iteration"]) for row in bonuses})
     figure = new_figure(6.2)
-    above, below = figure.subfigures(2, 1, height_ratios=[1, 1.6])
+    halves = figure.add_gridspec(2, 1, height_ratios=[1, 1.6])
+    above, below = figure.add_subfigure(halves[0]), figure.add_subfigure(halves[1])
     grids = above.subplots(1, len(shown), sharey=True, squeeze=False)[0]
     for axes, n in zip(grids, shown, strict=True):
-        image = draw_grid(axes, where(bonuses, iteration=n), column(bonuses, "bonus").max())
+        image = draw_grid(axes, where(bonuses, {"iteration": n}), column(bonuses, "bonus").max())
         axes.set_title(f"after n = {n}", fontsize=9)
     grids[0].set_ylabel("action", fontsize=9)
     above.colorbar(image, ax=grids, shrink=0.8).ax.tick_params(labelsize=8)
     panels = below.subplots(3, 1, sharex=True)
-    columns = {"digits": "digits that\n$π_n$ enters", "bonus_paid": "bonus where\n$π_n$ goes", "info_gain": "information\ngain (nats)"}
-    for axes, (name, label) in zip(panels, columns.items(), strict=True):
+    for axes, (name, label) in zip(panels, _LOCK_PANELS.items(), strict=True):
         axes.plot(column(run, "iteration"), column(run, name), "o-", color=COLOURS[0], markersize=3, linewidth=1.2)
         axes.set(ylabel=label, ylim=(0, None))
         axes.yaxis.set_major_locator(integer_ticks())
@@ -162,12 +167,12 @@ def draw_covariance(kept: Kept) -> Figure:
     rows = kept.table("theory/chain_covariance.csv")
     figure, panels = two_panels(sharex=True)
     for axes, ridge in zip(panels, (1.0, 0.01), strict=True):
-        some = where(rows, ridge=ridge)
+        some = where(rows, {"ridge": ridge})
         x = column(some, "samples")
         line(axes, x, column(some, "highest"), LEFT, 0, "largest b̂/b of all repeats")
         line(axes, x, column(some, "lowest"), LEFT, 1, "smallest b̂/b of all repeats")
-        for bound in (1, 4):
-            axes.axhline(bound, linestyle=RIGHT, color="black", linewidth=1.4, label="_" if bound == 1 else "bounds 1 and 4")
+        for bound, name in ((1, "_not in the legend"), (4, "bounds 1 and 4")):
+            axes.axhline(bound, linestyle=RIGHT, color="black", linewidth=1.4, label=name)
         axes.axhline(2, linestyle=":", color="black", linewidth=1, label="2: the limit for K → ∞")
         if (needed := float(some[0]["samples_of_the_lemma"])) <= x.max():
             axes.axvline(needed, linestyle="-.", color="black", linewidth=1, label="the lemma's K")
@@ -185,7 +190,7 @@ def draw_regret(kept: Kept) -> Figure:
     named = {**_SCALES, "no-bonus": "no bonus"}
     for axes, task in zip(panels, (LOCK, LOW_RANK), strict=True):
         for i, (label, name) in enumerate(named.items()):
-            some = where(rows, task=task, run=label)
+            some = where(rows, {"task": task, "run": label})
             x = column(some, "iterations")
             line(axes, x, column(some, "regret_most"), LEFT, i, f"left side, {name}")
             line(axes, x, column(some, "bound_least"), RIGHT, i, f"right side, {name}")
@@ -198,10 +203,10 @@ def draw_regret(kept: Kept) -> Figure:
 def draw_bonus_sum(kept: Kept) -> Figure:
     """Draw the sum of bonuses, its bound as printed, and the repaired one, for a large and a small ridge."""
     rows = kept.table("theory/chain_bonus_sum.csv")
-    ridges = sorted(set(column(rows, "ridge")), reverse=True)
+    ridges = sorted({float(row["ridge"]) for row in rows}, reverse=True)
     figure, panels = two_panels(5.0, sharex=True)
     for axes, ridge in zip(panels, (ridges[0], ridges[-1]), strict=True):
-        some = where(rows, ridge=ridge)
+        some = where(rows, {"ridge": ridge})
         x = column(some, "iterations")
         line(axes, x[1:], column(some, "sum_most")[1:], LEFT, 0, "left side: sum of N − 1 expected bonuses")
         line(axes, x, column(some, "printed"), RIGHT, 1, "right side as printed, with c")
@@ -218,13 +223,13 @@ def draw_gap(kept: Kept) -> Figure:
     figure = new_figure(4.0)
     axes = figure.subplots()
     for i, (label, name) in enumerate(_SCALES.items()):
-        some = where(rows, task=LOW_RANK, run=label)
+        some = where(rows, {"task": LOW_RANK, "run": label})
         gap = np.maximum(column(some, "best_gap_most"), _LEARNED)
         line(axes, column(some, "iterations"), gap, LEFT, i, f"left side: gap of the best policy, {name}")
     many = np.geomspace(1, 1e15, 60)
     bound = np.array([theory.linear_mdp_gap(int(n), LowRank.horizon, LowRank.rank) for n in many])
     line(axes, many, bound, RIGHT, 2, "right side: gap(N) at the theorem's c")
-    axes.axhline(LowRank.horizon, linestyle=":", color="black", linewidth=1.2, label="H: above it, a bound says nothing")
+    axes.axhline(LowRank.horizon, linestyle=":", color="black", label="H: above it, a bound says nothing")
     axes.set(xscale="log", yscale="log", xlabel="iterations N", ylabel="gap to the optimum J*")
     about = f"low-rank, the worst of {rows[0]['seeds']} seeds; H = {LowRank.horizon}, d = {LowRank.rank}"
     return finish([axes], "Step 6: what is proved, and what happens", about)

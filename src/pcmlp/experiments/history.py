@@ -1,8 +1,8 @@
 """Runs of Algorithm 1 in finite MDPs, with everything that the lemmas of appendix A speak of, computed exactly.
 
 A run itself knows only samples. The lemmas are about expectations: the distribution of each policy, the true Sigma_n
-and b_n, the value of each policy. In a finite MDP these are sums over pairs, and so both sides of each inequality can be
-compared without any error of a measurement.
+and b_n, the value of each policy. In a finite MDP these are finite sums, and so both sides of each inequality can be
+compared without any error of measurement.
 """
 
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Key
 
 from pcmlp import finite
 from pcmlp.algorithms.framework import PCMLP, learn
+from pcmlp.theory import Real
 from pcmlp.types import MDP, FittedModel, Problem
 
 
@@ -42,7 +43,7 @@ class History(NamedTuple):
         """The true Sigma_pi of every policy."""
         return np.einsum("nkxa,xai,xaj->nkij", self.visits, self.phi, self.phi)
 
-    def true_covariances(self, ridge: float) -> np.ndarray:
+    def true_covariances(self, ridge: Real) -> np.ndarray:
         """Return Sigma_n = sum_{i <= n} Sigma_pi_i + lambda I for n = 1 ... N."""
         return np.cumsum(self.moments[:-1], axis=0) + ridge * np.eye(self.phi.shape[-1])
 
@@ -52,14 +53,14 @@ class History(NamedTuple):
         cover = np.cumsum(self.visits[:-1], axis=0) / count
         return np.sum(cover * np.abs(self.models - self.truth).sum(-1) ** 2, axis=(2, 3))
 
-    def expected_bonuses(self, scale: float, ridge: float) -> np.ndarray:
+    def expected_bonuses(self, scale: Real, ridge: Real) -> np.ndarray:
         """Return E_{d^pi_n+1} b_n for n = 1 ... N, [N, seeds], where b_n = min{c |phi|_{Sigma_n^-1}, H} has the true
         Sigma_n and no factor 2."""
         bonuses = bonus_table(self.phi, self.true_covariances(ridge), scale, self.horizon)
         return np.sum(self.visits[1:] * bonuses, axis=(2, 3))
 
 
-def bonus_table(phi: np.ndarray, covariance: np.ndarray, scale: float, cap: float) -> np.ndarray:
+def bonus_table(phi: np.ndarray, covariance: np.ndarray, scale: Real, cap: Real) -> np.ndarray:
     """Return min{ scale |phi|_{Sigma^-1}, cap } at every pair, [..., S, A], for covariances [..., d, d]."""
     squares = np.einsum("xai,...ij,xaj->...xa", phi, np.linalg.inv(covariance), phi)
     return np.minimum(scale * np.sqrt(np.maximum(squares, 0.0)), cap)
