@@ -15,118 +15,53 @@ import pytest
 from scipy.special import gammaincc
 from spaces_only import spaces_only
 
-from pcmlp import finite, theory
-from pcmlp.algorithms.framework import PCMLP, capped_ellipse, learn
+from pcmlp import theory
+from pcmlp.algorithms.framework import PCMLP, capped_ellipse
 from pcmlp.bonus import second_moment
+from pcmlp.experiments.history import History, bonus_table, play
 from pcmlp.features import OneHotFeatures, TableFeatures
 from pcmlp.models import KNR, LinearMDP
 from pcmlp.models.knr import averaged_sgd
 from pcmlp.replay import Replay, Transitions
 from pcmlp.spaces import Box, Finite
 from pcmlp.tasks.finite import CombinationLock, LowRank, RewardOfState, start_at_zero
-from pcmlp.types import MDP, FittedModel, Problem, never
+from pcmlp.types import MDP, Problem, never
 
 SMALL = 1e-4  # what float32 may add to a value of at most H^2
 
 
-# Runs of Algorithm 1 on finite MDPs, and everything about them that the lemmas speak of, exactly
+# Runs of Algorithm 1 on finite MDPs
 
 
-class Run(NamedTuple):
-    """A run's arrays, [iteration, seed, ...]; n = 0 is the paper's n = 1."""
-
-    horizon: int
-    phi: np.ndarray  # [S, A, d]
-    reward: np.ndarray  # [S, A, S]
-    truth: np.ndarray  # P* [S, A, S]
-    policies: np.ndarray  # pi_1 ... pi_N+1 [N+1, seeds, H, S, A]
-    models: np.ndarray  # P-hat_1 ... P-hat_N [N, seeds, S, A, S]
-    covariances: np.ndarray  # Sigma-hat_n [N, seeds, d, d]
-    planned: np.ndarray  # V-hat(s_0) of pi_n+1 [N, seeds]
-    occupancy: np.ndarray  # d_h of pi_1 ... pi_N+1 [N+1, seeds, H, S, A]
-    values: np.ndarray  # J(pi_n) [N+1, seeds]
-
-    @property
-    def moments(self) -> np.ndarray:
-        """The true Sigma_pi of every policy."""
-        return np.einsum("nkxa,xai,xaj->nkij", self.occupancy.mean(2), self.phi, self.phi)
-
-    def true_covariances(self, ridge: float) -> np.ndarray:
-        """Sigma_n = sum_{i <= n} Sigma_pi_i + lambda I for n = 1 ... N."""
-        return np.cumsum(self.moments[:-1], axis=0) + ridge * np.eye(self.phi.shape[-1])
-
-    def model_errors(self) -> np.ndarray:
-        """E_{d_cover} |P-hat_n - P*|_1^2 for n = 1 ... N, [N, seeds]."""
-        count = np.arange(1, len(self.models) + 1)[:, None, None, None]
-        cover = np.cumsum(self.occupancy.mean(2)[:-1], axis=0) / count
-        return np.sum(cover * np.abs(self.models - self.truth).sum(-1) ** 2, axis=(2, 3))
-
-
-@eqx.filter_jit
-def exact(mdp: MDP, policies: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return jax.vmap(jax.vmap(lambda p: (finite.occupancy(mdp, p), finite.value(mdp, p))))(policies)
-
-
-@eqx.filter_jit
-@eqx.filter_vmap
-def probabilities(model: FittedModel) -> jax.Array:
-    return model.probabilities()
-
-
-def play(problem: Problem, num_iterations: int, seeds: int = 2, **options) -> Run:
-    mdp, keys = problem.world.mdp, jr.split(jr.key(1), seeds)
-    algo = PCMLP(draws="iid", **options)
-    steps = [(learner, metrics) for learner, metrics, _ in learn(keys, algo, problem, num_iterations)]
-    members = jnp.arange(num_iterations + 1)
-    policies = eqx.filter_vmap(lambda c: jax.vmap(lambda i: c[i].probabilities())(members))(steps[-1][0].cover)
-    policies = jnp.swapaxes(policies, 0, 1)
-    occupancy, values = exact(mdp, policies)
-    s, a = jnp.arange(mdp.states.size), jnp.arange(mdp.actions.size)
-    over = lambda f: jax.vmap(lambda x: jax.vmap(lambda u: f(x, u))(a))(s)  # noqa: E731
-    reward = over(lambda x, u: jax.vmap(lambda y: mdp.reward(x, u, y))(s))
-    arrays = (
-        over(problem.features),
-        reward,
-        mdp.transition.probabilities(),
-        policies,
-        jnp.stack([probabilities(learner.model) for learner, _ in steps]),
-        jnp.stack([learner.covariance.matrix for learner, _ in steps]),
-        jnp.stack([metrics["planned_value"] for _, metrics in steps]),
-        occupancy,
-        values,
-    )
-    return Run(mdp.horizon, *(np.asarray(x, np.float64) for x in arrays))
+def play_iid(problem: Problem, num_iterations: int, seeds: int = 2, **options) -> History:
+    """A run that draws as the lemmas do."""
+    return play(problem, PCMLP(draws="iid", **options), jr.split(jr.key(1), seeds), num_iterations)
 
 
 LOCK = {"num_iterations": 14, "samples_per_policy": 200}
 
 
 @pytest.fixture(scope="module")
-def lock() -> Run:
-    return play(CombinationLock(horizon=4, actions=5).build(), bonus_scale=1.0, **LOCK)
+def lock() -> History:
+    return play_iid(CombinationLock(horizon=4, actions=5).build(), bonus_scale=1.0, **LOCK)
 
 
 LINEAR = {"num_iterations": 20, "samples_per_policy": 3000, "fit_samples": 200, "ridge": 0.01}
 LINEAR_ERROR = 0.08  # eps_stat, assumed to set c before the run and checked after it
 
 
-def linear_scale(run: Run, error: float) -> float:
+def linear_scale(run: History, error: float) -> float:
     """c of the optimism lemma for linear MDPs, at any lambda and eps_stat."""
     return run.horizon * math.sqrt(LINEAR["ridge"] * run.phi.shape[-1] + LINEAR["num_iterations"] * error)
 
 
 @pytest.fixture(scope="module")
-def linear() -> Run:
+def linear() -> History:
     """A ridge well below 1: at 1 the bonus of so small a run stays at its cap, and optimism would be trivial."""
     horizon, rank = 4, 3
     task = LowRank(horizon=horizon, states=6, actions=3, rank=rank, members=64, seed=3).build()
     scale = horizon * math.sqrt(LINEAR["ridge"] * rank + LINEAR["num_iterations"] * LINEAR_ERROR)
-    return play(task, bonus_scale=scale, **LINEAR)
-
-
-def bonus_table(phi: np.ndarray, covariance: np.ndarray, scale: float, cap: float) -> np.ndarray:
-    """min{ scale |phi|_{Sigma^-1}, cap } at every (s, a)."""
-    return np.minimum(scale * np.sqrt(np.einsum("xai,ij,xaj->xa", phi, np.linalg.inv(covariance), phi)), cap)
+    return play_iid(task, bonus_scale=scale, **LINEAR)
 
 
 def optimal_values(reward: np.ndarray, transition: np.ndarray, horizon: int) -> np.ndarray:
@@ -144,14 +79,14 @@ def policy_values(reward: np.ndarray, transition: np.ndarray, policy: np.ndarray
     return np.stack(values[::-1])
 
 
-def imagined(run: Run, n: int, seed: int, scale: float) -> tuple[np.ndarray, np.ndarray]:
+def imagined(run: History, n: int, seed: int, scale: float) -> tuple[np.ndarray, np.ndarray]:
     """r + b-hat_n [S, A] and P-hat_n. The reward may depend on s', so it too is an expectation under the model."""
     model = run.models[n, seed]
     bonus = bonus_table(run.phi, run.covariances[n, seed], 2 * scale, run.horizon)
     return np.sum(model * run.reward, axis=-1) + bonus, model
 
 
-def every(run: Run):
+def every(run: History):
     return np.ndindex(run.planned.shape)
 
 
@@ -393,7 +328,7 @@ def test_regret_in_linear_mdps(linear):
 
 def test_regret_is_above_the_bound_without_bonus():
     """With c = 0 the right side is H, and the lock stays shut for more than H iterations."""
-    run = play(CombinationLock(horizon=4, actions=5).build(), bonus_scale=0.0, **LOCK)
+    run = play_iid(CombinationLock(horizon=4, actions=5).build(), bonus_scale=0.0, **LOCK)
     assert np.max(np.sum(1 - run.values[:-1], axis=0)) > run.horizon
 
 

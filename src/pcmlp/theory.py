@@ -175,6 +175,13 @@ def suboptimality(N: int, horizon: int, dim: int, scale: Real) -> float:
     return 10 * horizon**2 * scale * math.sqrt(dim * math.log(1 + N / RIDGE) / N)
 
 
+def potential_factor(horizon: int, scale: Real, ridge: Real) -> float:
+    """Return the factor that takes the place of 2 in the lemma on the sum of bonuses: x / ln(1 + x) at x = min{1 /
+    lambda, (H / c)^2}. It is at most 2 for lambda >= 0.398 or c >= 0.631 H (docs/theory.md)."""
+    x = min(1 / ridge, (horizon / scale) ** 2)
+    return x / math.log1p(x)
+
+
 def covariance_samples(N: int, dim: int, delta: Real, ridge: Real = RIDGE) -> int:
     """Return K of the lemma on the concentration of the inverse covariance (appendix B)."""
     return math.ceil(32 * N**2 * math.log(8 * N * dim / delta) / ridge**2)

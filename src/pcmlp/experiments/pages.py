@@ -6,6 +6,7 @@
                                    between comments
     docs/figures.md                the paper's figures beside ours
     docs/pictures/figure-N.png     our figures
+    docs/pictures/proof-*.png      the pictures of docs/proof.md
 
 Run it in a checkout after results have changed. A test compares the pages with the results.
 """
@@ -18,6 +19,7 @@ import numpy as np
 
 from pcmlp.errors import ConfigError
 from pcmlp.experiments.catalogue import ACROBOT, CAR, MAZE
+from pcmlp.experiments.chain_figures import draw_pictures
 from pcmlp.experiments.claims import CLAIMS
 from pcmlp.experiments.paper import EXPERIMENTS
 from pcmlp.experiments.paper_figures import FIGURES, PaperFigure, about_figure, draw_figure
@@ -153,6 +155,7 @@ def write_pages(root: Path) -> list[Path]:
     for figure in FIGURES:
         (docs / "pictures" / f"figure-{figure.number}.png").unlink(missing_ok=True)
         draw_figure(figure, kept, docs / "pictures")
+    draw_pictures(kept, docs / "pictures")
     return list(pages)
 
 
