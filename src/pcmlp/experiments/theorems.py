@@ -18,7 +18,7 @@ from pcmlp.models import KNR
 from pcmlp.models.knr import KNRTransition
 from pcmlp.planners import ValueIteration
 from pcmlp.runs.certificate import proved_scale
-from pcmlp.runs.config import build, resolve
+from pcmlp.runs.config import RunConfig, build, resolve
 from pcmlp.runs.metrics import read_metrics
 from pcmlp.tasks import CombinationLock
 from pcmlp.tasks.knr import GoalReward
@@ -117,13 +117,20 @@ def certificate_job(task: str, label: str) -> Job:
 def _proved_settings(task: str, label: str) -> tuple[str, ...]:
     algo, steps, small = SMALL[task]
     config = resolve(task, algo, (0,), steps, small)
+    if label == "proved":
+        problem, algorithm = build(config)
+        assert isinstance(algorithm, PCMLP)
+        c = proved_scale(algorithm, problem.world.mdp, config.num_iterations)
+        assert c is not None
+        return (f"bonus_scale={math.nextafter(c, math.inf)!r}",)
+    return theorem_settings(config)
+
+
+def theorem_settings(config: RunConfig) -> tuple[str, ...]:
+    """Return the settings that give a run the c and the ridge of its theorem."""
     problem, algorithm = build(config)
     assert isinstance(algorithm, PCMLP)
     model, mdp = algorithm.model, problem.world.mdp
-    if label == "proved":
-        c = proved_scale(algorithm, mdp, config.num_iterations)
-        assert c is not None
-        return (f"bonus_scale={math.nextafter(c, math.inf)!r}",)
     if isinstance(model, KNR):
         assert model.radius is not None
         c = theory.knr_scale(mdp.horizon, model.radius, model.sigma)
