@@ -13,21 +13,18 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from pcmlp import theory
 from pcmlp.algorithms.framework import PCMLP
 from pcmlp.experiments.experiment import Done, Row, Rows, Tables, known, steps_to_success
 from pcmlp.experiments.job import NO_BONUS, NO_COVER, Job, Scale
 from pcmlp.experiments.lemmas import planned_value
+from pcmlp.experiments.sample_bounds import linear_mdp_steps, tabular_steps, theorem_steps
 from pcmlp.experiments.theorems import lock_jobs, optimum
-from pcmlp.features import feature_dim
-from pcmlp.models import KNR, LinearMDP
 from pcmlp.planners import CEM
 from pcmlp.report.statistics import growth
 from pcmlp.runs.config import build
 from pcmlp.runs.metrics import read_metrics, read_table
 from pcmlp.tasks import CombinationLock, LinearSystem
 
-_DELTA = 0.1
 _PLANNED = "planned_in_the_truth"  # a table
 
 # What is near-optimal: success; a value within epsilon of the optimum, both exact; a certificate of at most epsilon;
@@ -53,11 +50,11 @@ class Sweep(NamedTuple):
     with_controls: bool = False
 
 
-# The lock: any policy opens it always or never, so that every epsilon below 1 is the same. Its phi has (H + 2) A
-# coordinates. Every episode of the method tries a pair that is new, until the lock is open.
+# The lock: any policy opens it always or never, so that every epsilon below 1 is the same. d = (H + 2) A.
 
 _LOCK, _LINEAR = "combination-lock", "pcmlp-linear"
 _EPISODES = 10_000  # of a control
+_FEW_DIGITS = 5
 
 
 def _lock(label: str) -> Job:
@@ -65,20 +62,13 @@ def _lock(label: str) -> Job:
 
 
 def _many_actions(actions: int) -> Job:
-    H = 5
-    settings = (f"task.horizon={H}", f"task.actions={actions}")
-    return Job("theory", _LOCK, f"actions-{actions}", _LINEAR, 2 * actions * H**2, settings)
+    settings = (f"task.horizon={_FEW_DIGITS}", f"task.actions={actions}")
+    return Job("theory", _LOCK, f"actions-{actions}", _LINEAR, 2 * actions * _FEW_DIGITS**2, settings)
 
 
 _LOCKS = {5: _lock("horizon-5"), 10: _lock("horizon-10"), 20: _lock(_LINEAR), 40: _lock("horizon-40")}
-_ACTIONS = {5: _lock("horizon-5"), **{actions: _many_actions(actions) for actions in (10, 20, 40)}}
-
-
-def _tabular_steps(job: Job, epsilon: float) -> float:
-    """Return H^3 S A / epsilon^2, from UCBVI's regret of sqrt(H S A T) in T steps (Azar et al. 2017)."""
-    task = job.config().task
-    assert isinstance(task, CombinationLock)
-    return task.horizon**3 * (task.horizon + 2) * task.actions / epsilon**2
+_ACTIONS = {5: _LOCKS[5], **{actions: _many_actions(actions) for actions in (10, 20, 40)}}
+_BY_DIM = {(_FEW_DIGITS + 2) * actions: job for actions, job in _ACTIONS.items()}
 
 
 # low-rank: for each d, the first seed of the task whose optimum lies between 0.8 and 1.2. Its preset is for exploring
@@ -92,21 +82,16 @@ _EPSILONS = (0.4, 0.2, 0.1, 0.05, 0.025)
 
 def _rank(rank: int) -> Job:
     settings = (f"task.rank={rank}", f"task.seed={_RANKS[rank]}", "samples_per_policy=10", "bonus_scale=0.01")
-    return Job("theory", "low-rank", f"rank-{rank}", _LINEAR, 5_000, (*settings, "eval_episodes=2"))
-
-
-def _linear_mdp_steps(job: Job, epsilon: float) -> float:
-    """Return d^2 H^4 / epsilon^2, from LSVI-UCB++'s regret of d sqrt(H^3 K) in K episodes (He et al. 2023)."""
-    _, algorithm, horizon = _built(job)
-    return _dim(job, algorithm) ** 2 * horizon**4 / epsilon**2
+    return Job("theory", "low-rank", f"rank-{rank}", _LINEAR, 4_000, (*settings, "eval_episodes=2"))
 
 
 # knr-lds, with fewer plans than its preset; one episode a policy, so that few steps can be told apart.
 
 _KNR, _CART = "pcmlp-knr", "knr-lds"
-_PLANS = ("planner.num_plans=100", "planner.elites=10", "samples_per_policy=20", "eval_episodes=2")
+_ONE_EPISODE = ("samples_per_policy=20", "eval_episodes=2")
+_PLANS = (*_ONE_EPISODE, "planner.num_plans=100", "planner.elites=10")
 _SHARE = 0.1
-_DIMS = {1: 200, 2: 400, 3: 600, 4: 800}  # steps
+_DIMS = {1: 100, 2: 200, 3: 300, 4: 500}  # steps
 _SIGMAS = (0.1, 0.05, 0.01)
 
 
@@ -131,12 +116,12 @@ def _points(jobs: Mapping[int, Job] | Mapping[float, Job], epsilon: float) -> tu
 _RANK_JOBS = {rank: _rank(rank) for rank in _RANKS}
 _BY_EPSILON = tuple(Point(1 / epsilon, _rank(8), epsilon) for epsilon in _EPSILONS)
 SWEEPS = (
-    Sweep("H", "success", _points(_LOCKS, 0.5), _tabular_steps, with_controls=True),
-    Sweep("A", "success", _points(_ACTIONS, 0.5), _tabular_steps),
-    Sweep("d", "gap", _points(_RANK_JOBS, _EPSILON), _linear_mdp_steps, with_controls=True),
-    Sweep("d", "certificate", _points(_RANK_JOBS, _EPSILON), _linear_mdp_steps),
-    Sweep("1/epsilon", "gap", _BY_EPSILON, _linear_mdp_steps),
-    Sweep("1/epsilon", "certificate", _BY_EPSILON, _linear_mdp_steps),
+    Sweep("H", "success", _points(_LOCKS, 0.5), tabular_steps, with_controls=True),
+    Sweep("d", "success", _points(_BY_DIM, 0.5), tabular_steps),
+    Sweep("d", "gap", _points(_RANK_JOBS, _EPSILON), linear_mdp_steps, with_controls=True),
+    Sweep("d", "certificate", _points(_RANK_JOBS, _EPSILON), linear_mdp_steps),
+    Sweep("1/epsilon", "gap", _BY_EPSILON, linear_mdp_steps),
+    Sweep("1/epsilon", "certificate", _BY_EPSILON, linear_mdp_steps),
     Sweep("d_s", "share", _points(_CARTS, _SHARE), with_controls=True),
     Sweep("1/sigma", "share", _points(_NOISY, _SHARE)),
 )
@@ -158,8 +143,12 @@ def controls_of(job: Job) -> list[Job]:
         horizon = job.config().task.horizon
         steps, fifty = _EPISODES * horizon, f"samples_per_policy={50 * horizon}"
         return [_without(job, label, steps, off, fifty) for label, off in switches.items()]
-    if job in (*_RANK_JOBS.values(), _cart(1), _cart(2)):
-        return [_without(job, label, job.steps, off) for label, off in switches.items()]
+    if job in _RANK_JOBS.values():
+        return [_without(job, label, 1_000, off) for label, off in switches.items()]
+    if job in (_cart(1), _cart(2)):
+        uniform = (*_ONE_EPISODE, f"task.dims={job.config().task.dims}")
+        play = Job("theory", _CART, f"{job.label}-random", "random", job.steps, uniform)
+        return [play, *(_without(job, label, job.steps, off) for label, off in switches.items())]
     return []
 
 
@@ -188,61 +177,37 @@ def steps_needed(done: Done, job: Job, rule: Rule, epsilon: float) -> np.ndarray
         return np.reshape(metrics[name], (-1, seeds))[1:]
 
     if rule == "share":
-        planned = _planned_values(done).get(job.label, np.inf)
-        short = planned - column("eval_return_mean")
-        return _first(short <= epsilon * planned, column("env_steps"))
+        enough = (1 - epsilon) * _planned_value(done, job)
+        return _first(column("eval_return_mean") >= enough, column("env_steps"))
     certificate = column("certificate")
     if rule == "gap":  # the value of the deployed policy is promised - certificate
         certificate = optimum(build(job.config())[0].world.mdp) - (column("promised") - certificate)
     return _first(certificate <= epsilon, column("env_steps"))
 
 
-def _planned_values(done: Done) -> dict[str, float]:
-    path = done.results / "theory" / f"{_PLANNED}.csv"
-    return {row["run"]: float(row["value"]) for row in (read_table(path) if path.exists() else ())}
+def _planned_value(done: Done, job: Job) -> float:
+    """Return the value of planning in the true dynamics of a run's task; infinite if it was not measured."""
+    task, path = job.config().task, done.results / "theory" / f"{_PLANNED}.csv"
+    assert isinstance(task, LinearSystem)
+    for row in read_table(path) if path.exists() else ():
+        if (int(row["dims"]), float(row["sigma"])) == (task.dims, task.sigma):
+            return float(row["value"])
+    return np.inf
 
 
 def planned_in_the_truth(scale: Scale) -> Rows:
-    """Return the value of planning in the true dynamics with the planner of each run on `knr-lds`."""
+    """Return the value of planning in the true dynamics of `knr-lds`, with the planner of the runs."""
     rows: Rows = []
     for job in dict.fromkeys((*_CARTS.values(), *_NOISY.values())):
         if scale.has(job):
-            problem, algorithm = build(scale.apply(job).config())
+            config = scale.apply(job).config()
+            problem, algorithm = build(config)
+            assert isinstance(config.task, LinearSystem)
             assert isinstance(algorithm, PCMLP)
             assert isinstance(algorithm.planner, CEM)
-            rows.append({"run": job.label, "value": planned_value(problem.world, algorithm.planner, scale)})
+            value = planned_value(problem.world, algorithm.planner, scale)
+            rows.append({"dims": config.task.dims, "sigma": config.task.sigma, "value": value})
     return rows
-
-
-# The theorems
-
-
-def _built(job: Job) -> tuple[KNR | LinearMDP | None, PCMLP, int]:
-    """Return the model if it is of a class with a theorem, the algorithm and H."""
-    problem, algorithm = build(job.config())
-    assert isinstance(algorithm, PCMLP)
-    model = algorithm.model
-    return model if isinstance(model, KNR | LinearMDP) else None, algorithm, problem.world.mdp.horizon
-
-
-def _dim(job: Job, algorithm: PCMLP) -> int:
-    assert callable(algorithm.features)
-    return feature_dim(algorithm.features, build(job.config())[0].world.mdp)
-
-
-def theorem_steps(job: Job, epsilon: float) -> float:
-    """Return the env steps that the corrected theorem allows for. A lock has no finite class; that changes M, which is
-    small beside K."""
-    model, algorithm, horizon = _built(job)
-    dim = _dim(job, algorithm)
-    if isinstance(model, KNR):
-        assert model.radius is not None
-        size = build(job.config())[0].world.mdp.states.size
-        made = theory.knr_corrected(horizon, dim, epsilon, _DELTA, model.radius, model.sigma, size)
-    else:
-        members = 1 if model is None else model.upsilon.shape[0]
-        made = theory.linear_mdp_corrected(horizon, dim, epsilon, _DELTA, members)
-    return float(made.env_steps_bound(horizon))
 
 
 # Tables
