@@ -183,7 +183,7 @@ def tables(done: Done) -> Tables:
         assert callable(phi)
         dim = feature_dim(phi, mdp)
         found = series(read_metrics(done.result(job)), len(job.seeds))
-        limits = bounds(found.gain, dim, ridge, c, mdp.horizon)
+        limits = bounds(found.gain, dim, ridge, c, float(mdp.horizon))
         pairs = Pairs.of(mdp, phi) if isinstance(mdp.transition, FiniteTransition) else None
         named: Row = {"task": job.task, "run": job.label, "horizon": mdp.horizon, "ridge": ridge}
         named |= {"bonus_scale": algorithm.bonus_scale, "policies": len(found.gain), "dim": dim}
