@@ -86,7 +86,7 @@ def potential_factor(ridge: float, most: float = math.inf) -> float:
 
 
 class Series(NamedTuple):
-    """What a run has measured after its first N policies, for N = 1, 2, ...: [iterations, seeds]."""
+    """The measurements of a run after its first N policies, for N = 1, 2, ...: [iterations, seeds]."""
 
     gain: np.ndarray  # I_N of the samples
     bonus: np.ndarray  # sum_{n < N} of the mean of b_n over the samples of pi_n+1

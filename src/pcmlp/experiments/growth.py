@@ -63,7 +63,7 @@ def _lock(label: str) -> Job:
 
 def _many_actions(actions: int) -> Job:
     settings = (f"task.horizon={_FEW_DIGITS}", f"task.actions={actions}")
-    return Job("theory", _LOCK, f"actions-{actions}", _LINEAR, 2 * actions * _FEW_DIGITS**2, settings)
+    return Job("theory", _LOCK, f"actions-{actions}", _LINEAR, (actions + 1) * _FEW_DIGITS**2, settings)
 
 
 _LOCKS = {5: _lock("horizon-5"), 10: _lock("horizon-10"), 20: _lock(_LINEAR), 40: _lock("horizon-40")}

@@ -19,7 +19,7 @@ _DELTA = 0.1
 
 
 class Setting(NamedTuple):
-    """What the bounds of a run depend on."""
+    """The quantities of a run that its bounds depend on."""
 
     model: Model
     horizon: int
