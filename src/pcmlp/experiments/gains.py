@@ -235,17 +235,19 @@ class Pairs(NamedTuple):
         return visits
 
     def largest_gain(self, policies: int, ridge: float, updates: int = 100) -> float:
-        """Return an upper bound on I_N of any N policies, near the maximum.
+        """Return an upper bound on I_N of any N policies, near the maximum if the MDP is small.
 
         The mean of their distributions is the distribution of a mixture, and ln det is concave in it. So each update of
-        the Frank-Wolfe algorithm gives a bound: the gain plus the most that its gradient allows.
+        the Frank-Wolfe algorithm gives a bound: the gain plus the most that its gradient allows. Another bound is
+        d ln(1 + N / (d lambda)).
         """
         phi, dim = self.phi.reshape(-1, self.phi.shape[-1]), self.phi.shape[-1]
 
         def information(visits: np.ndarray) -> np.ndarray:
             return np.eye(dim) + policies / ridge * (phi.T * visits.reshape(-1)) @ phi
 
-        visits, least = self.best_visits(np.zeros(self.phi.shape[:2])), math.inf
+        visits = self.best_visits(np.zeros(self.phi.shape[:2]))
+        least = dim * math.log1p(policies / (dim * ridge))
         for _ in range(updates):
             inverse = np.linalg.inv(information(visits))
             gradient = policies / ridge * np.einsum("ij,jk,ik->i", phi, inverse, phi, optimize=True)

@@ -36,6 +36,7 @@ _THEORY: dict[str, tuple[str, dict[str, str]]] = {
         {
             "task": "task",
             "run": "run",
+            "horizon": "H",
             "ridge": "λ",
             "policies": "N",
             "dim": "d",
@@ -50,6 +51,7 @@ _THEORY: dict[str, tuple[str, dict[str, str]]] = {
         {
             "task": "task",
             "run": "run",
+            "horizon": "H",
             "bonus_scale": "c",
             "ridge": "λ",
             "sum": "sum",
