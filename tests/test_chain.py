@@ -116,17 +116,17 @@ def test_the_repaired_sum_of_bonuses_holds_for_every_ridge_and_scale(ridge, scal
             sigma = ridge * np.eye(d) + np.cumsum(moments, axis=0)
             bonuses = bonus_table(phi[None], sigma[:-1], scale, H)[:, 0]
             total = np.sum(weights[1:] * bonuses)
-            factor = theory.potential_factor(H, scale, ridge)
+            factor = theory.potential_factor(ridge, (H / scale) ** 2)
             gain = np.linalg.slogdet(sigma[-1])[1] - d * math.log(ridge)
             assert total <= scale * math.sqrt(factor * N * gain) * (1 + 1e-6)
             assert gain <= d * math.log1p(N / ridge)
 
 
 def test_the_factor_is_at_most_two_where_the_page_says_so():
-    assert theory.potential_factor(5, 1e-3, 0.398) == pytest.approx(2, abs=1e-3)
-    assert theory.potential_factor(5, 0.631 * 5, 1e-6) == pytest.approx(2, abs=1e-3)
-    assert theory.potential_factor(5, theory.linear_mdp_scale(5, 1, 1e-6), 1e-6) < 2  # the theorem's c, at any ridge
-    assert theory.potential_factor(5, 1e-3, 1e-3) > 100
+    assert theory.potential_factor(0.398) == pytest.approx(2, abs=2e-3)
+    assert theory.potential_factor(1e-6, 0.631**-2) == pytest.approx(2, abs=1e-3)
+    assert theory.potential_factor(1e-6, (5 / theory.linear_mdp_scale(5, 1, 1e-6)) ** 2) < 2  # the theorem's c
+    assert theory.potential_factor(1e-3, 1e6) > 100
 
 
 # Tables and pictures

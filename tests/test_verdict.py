@@ -302,7 +302,7 @@ def test_pages_are_written_into_a_checkout_only(tmp_path):
 
 
 def test_a_checkout_without_results_gets_its_pages_and_no_pictures(tmp_path):
-    for name in ("README.md", "docs/results.md"):
+    for name in ("README.md", "docs/results.md", "docs/theory.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text((ROOT / name).read_text())
     (tmp_path / "docs/pictures").mkdir()

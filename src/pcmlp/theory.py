@@ -175,10 +175,10 @@ def suboptimality(N: int, horizon: int, dim: int, scale: Real) -> float:
     return 10 * horizon**2 * scale * math.sqrt(dim * math.log(1 + N / RIDGE) / N)
 
 
-def potential_factor(horizon: int, scale: Real, ridge: Real) -> float:
-    """Return the factor that takes the place of 2 in the lemma on the sum of bonuses: x / ln(1 + x) at x = min{1 /
-    lambda, (H / c)^2}. It is at most 2 for lambda >= 0.398 or c >= 0.631 H (docs/theory.md)."""
-    x = min(1 / ridge, (horizon / scale) ** 2)
+def potential_factor(ridge: Real, most: float = math.inf) -> float:
+    """Return kappa(x) = x / ln(1 + x) at x = min{1 / lambda, most}, which replaces the 2 of the potential lemma: sum_n
+    min{w_n, most} <= kappa(x) I_N for its traces w_n. The sum of bonuses has most = (H / c)^2 (docs/theory.md)."""
+    x = min(1 / ridge, most)
     return x / math.log1p(x)
 
 

@@ -199,7 +199,8 @@ def sum_bounds(algo: PCMLP, run: History, iterations: int) -> tuple[float, float
     """Return the bound on the sum of bonuses as printed, and with the factor that is proved for the run's lambda and c
     in place of 2."""
     root = algo.bonus_scale * math.sqrt(iterations * run.phi.shape[-1] * math.log1p(iterations / algo.ridge))
-    return math.sqrt(2) * root, math.sqrt(theory.potential_factor(run.horizon, algo.bonus_scale, algo.ridge)) * root
+    factor = theory.potential_factor(algo.ridge, (run.horizon / algo.bonus_scale) ** 2)
+    return math.sqrt(2) * root, math.sqrt(factor) * root
 
 
 def information_gains(algo: PCMLP, run: History) -> np.ndarray:

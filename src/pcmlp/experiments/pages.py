@@ -4,6 +4,7 @@
     docs/results.md                the same verdicts, between two comments
     README.md                      the number of claims with each verdict, and the runs where only a goal pays; also
                                    between comments
+    docs/theory.md                 tables of the experiment `theory`; also between comments
     docs/figures.md                the paper's figures beside ours
     docs/pictures/figure-N.png     our figures
     docs/pictures/proof-*.png      the pictures of docs/proof.md
@@ -12,7 +13,7 @@ Run it in a checkout after results have changed. A test compares the pages with 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,11 +26,78 @@ from pcmlp.experiments.paper import EXPERIMENTS
 from pcmlp.experiments.paper_figures import FIGURES, PaperFigure, about_figure, draw_figure
 from pcmlp.experiments.verdict import Kept, write_verdicts
 from pcmlp.report.verdict import Verdict, count_verdicts
-from pcmlp.report.words import count_of
+from pcmlp.report.words import count_of, format_number
 from pcmlp.runs.durable import write_text
 
 COMMAND = "python -m pcmlp.experiments.pages"
 _GOALS = {CAR: CAR, ACROBOT: ACROBOT, MAZE: f"the maze `{MAZE}`"}
+# Tables of docs/theory.md: name -> file, and its columns with their headings.
+_THEORY: dict[str, tuple[str, dict[str, str]]] = {
+    "gain": (
+        "theory/gain.csv",
+        {
+            "task": "task",
+            "run": "run",
+            "horizon": "H",
+            "ridge": "λ",
+            "policies": "N",
+            "dim": "d",
+            "gain": "I_N of the run",
+            "largest_gain": "of any N policies, at most",
+            "bound_spread": "d ln(1 + N/(dλ))",
+            "bound": "d ln(1 + N/λ)",
+        },
+    ),
+    "bonus_sum": (
+        "theory/bonus_sum.csv",
+        {
+            "task": "task",
+            "run": "run",
+            "horizon": "H",
+            "bonus_scale": "c",
+            "ridge": "λ",
+            "sum": "sum",
+            "largest_ratio": "largest sum / printed bound",
+            "N_above": "above it at N",
+            "above": "above it",
+            "above_with_largest_gain": "above it with the largest gain",
+            "above_dim": "above the bound with d",
+            "above_repaired": "above the repaired bound",
+            "of": "of",
+        },
+    ),
+    "growth": (
+        "theory/growth.csv",
+        {
+            "factor": "x",
+            "task": "task",
+            "near_optimal": "near-optimal by",
+            "from": "from",
+            "to": "to",
+            "reached": "reached",
+            "degree": "slope",
+            "low": "low",
+            "high": "high",
+            "degree_of_theorem": "theorem",
+            "degree_published": "best published",
+        },
+    ),
+    "growth_steps": (
+        "theory/growth_steps.csv",
+        {
+            "factor": "x",
+            "x": "value",
+            "run": "run",
+            "near_optimal": "near-optimal by",
+            "epsilon": "ε",
+            "env_steps": "env steps",
+            "reached": "reached",
+            "median_steps": "median",
+            "most_steps": "most",
+            "steps_of_uniform_play": "uniform play",
+        },
+    ),
+}
 _BEGIN, _END = "<!-- from results: {} -->", "<!-- end -->"
 
 
@@ -86,6 +154,24 @@ def steps_cell(kept: Kept, place: str) -> str:
     return f"{np.median(steps):,.0f} / {most}" if np.isfinite(np.median(steps)) else "never"
 
 
+def csv_table(kept: Kept, place: str, columns: Mapping[str, str]) -> str:
+    """Return some columns of a table of the results, with headings."""
+    if not kept.has(place):
+        return f"Not made: it has no results yet ([{place}](../results))."
+    lines = [f"| {' | '.join(columns.values())} |", "|---" * len(columns) + "|"]
+    lines += [f"| {' | '.join(show_cell(row[name]) for name in columns)} |" for row in kept.table(place)]
+    return "\n".join(lines)
+
+
+def show_cell(text: str) -> str:
+    """Return a cell as a page shows it: a number in four digits, a dash if it is empty."""
+    try:
+        value = float(text)
+    except ValueError:
+        return text or "–"
+    return f"{value:.2e}" if abs(value) >= 1e7 else format_number(value)
+
+
 def figure_section(figure: PaperFigure, kept: Kept, verdicts: Sequence[Verdict]) -> str:
     """Return the section of docs/figures.md about a figure."""
     parts = [f"## Figure {figure.number}: {figure.title}", f"**The paper.** {figure.shows}"]
@@ -131,13 +217,21 @@ def fill(page: str, name: str, text: str) -> str:
     )
 
 
+def theory_page(page: str, kept: Kept) -> str:
+    """Return docs/theory.md with its tables."""
+    for name, (place, columns) in _THEORY.items():
+        page = fill(page, name, csv_table(kept, place, columns))
+    return page
+
+
 def make_pages(root: Path, kept: Kept, verdicts: Sequence[Verdict]) -> dict[Path, str]:
     """Return the text of each page that has something from results."""
-    results, readme = root / "docs/results.md", root / "README.md"
+    results, readme, theory = root / "docs/results.md", root / "README.md", root / "docs/theory.md"
     start = fill(readme.read_text(), "verdict", verdict_sentence(verdicts))
     return {
         results: fill(results.read_text(), "verdict", verdict_table(verdicts)),
         readme: fill(start, "goals", goals_table(kept)),
+        theory: theory_page(theory.read_text(), kept),
         root / "docs/figures.md": figures_page(kept, verdicts),
     }
 

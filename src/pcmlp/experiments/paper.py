@@ -21,6 +21,7 @@ from pcmlp.experiments import (
     pool,
     reward_scale,
     theorems,
+    theory,
 )
 from pcmlp.experiments.claims import CLAIMS
 from pcmlp.experiments.experiment import Done, Experiment, write_table
@@ -52,6 +53,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         lemmas.LOW_RANK,
         lemmas.KNR_TASKS,
         theorems.CERTIFICATE,
+        theory.THEORY,
         catalogue.CONTROLS,
         catalogue.OWN_TASKS,
         reward_scale.SCALE,

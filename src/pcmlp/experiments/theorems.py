@@ -18,7 +18,7 @@ from pcmlp.models import KNR
 from pcmlp.models.knr import KNRTransition
 from pcmlp.planners import ValueIteration
 from pcmlp.runs.certificate import proved_scale
-from pcmlp.runs.config import build, resolve
+from pcmlp.runs.config import RunConfig, build, resolve
 from pcmlp.runs.metrics import read_metrics
 from pcmlp.tasks import CombinationLock
 from pcmlp.tasks.knr import GoalReward
@@ -117,13 +117,20 @@ def certificate_job(task: str, label: str) -> Job:
 def _proved_settings(task: str, label: str) -> tuple[str, ...]:
     algo, steps, small = SMALL[task]
     config = resolve(task, algo, (0,), steps, small)
+    if label == "proved":
+        problem, algorithm = build(config)
+        assert isinstance(algorithm, PCMLP)
+        c = proved_scale(algorithm, problem.world.mdp, config.num_iterations)
+        assert c is not None
+        return (f"bonus_scale={math.nextafter(c, math.inf)!r}",)
+    return theorem_settings(config)
+
+
+def theorem_settings(config: RunConfig) -> tuple[str, ...]:
+    """Return the settings that give a run the c and the ridge of its theorem."""
     problem, algorithm = build(config)
     assert isinstance(algorithm, PCMLP)
     model, mdp = algorithm.model, problem.world.mdp
-    if label == "proved":
-        c = proved_scale(algorithm, mdp, config.num_iterations)
-        assert c is not None
-        return (f"bonus_scale={math.nextafter(c, math.inf)!r}",)
     if isinstance(model, KNR):
         assert model.radius is not None
         c = theory.knr_scale(mdp.horizon, model.radius, model.sigma)
@@ -161,7 +168,7 @@ def cart_bound(mdp: MDP) -> float:
     Position is (effect of the actions) + (effect of the noise), and the second does not depend on the policy. Along the
     way to the goal the first is at most that of full throttle, so a cart that is in the circle at step t has
 
-        u . noise_t >= |goal| - radius - sqrt(2) p_t,    u = goal / |goal|,    p_t: full throttle in one coordinate
+        u . noise_t >= |goal| - radius - sqrt(dims) p_t,    u = goal / |goal|,    p_t: full throttle in one coordinate
     """
     truth, reward = mdp.transition, mdp.reward
     assert isinstance(truth, KNRTransition)
@@ -172,7 +179,7 @@ def cart_bound(mdp: MDP) -> float:
     for _ in range(mdp.horizon):
         position, velocity = position + 0.3 * velocity, 0.7 * velocity + 0.3
         spread = step @ spread @ step.T + truth.sigma**2 * np.eye(2)
-        short = (needed - math.sqrt(2) * position) / math.sqrt(spread[0, 0])
+        short = (needed - math.sqrt(reward.goal.size) * position) / math.sqrt(spread[0, 0])
         total += 0.99 * 0.5 * math.erfc(short / math.sqrt(2)) + 0.01
     return total
 

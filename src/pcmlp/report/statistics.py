@@ -4,6 +4,7 @@
     IQM       = the mean of the middle half of all scores (Agarwal et al. 2021)
     interval  = its 95 % percentile interval over bootstrap samples that resample seeds within each task
     difference of two runs = of their means; its interval resamples the seeds of both, each on its own
+    growth    = the slope of ln(median over seeds) against ln x; its interval resamples seeds
     profile   = the share of seeds with a score above tau, for every tau
 
 paper: mean and standard deviation over four seeds, and ranks by the mean.
@@ -79,6 +80,32 @@ def mean_difference(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -
         return np.mean(means, axis=0)
 
     low, high = np.percentile(resample(first) - resample(second), _INTERVAL)
+    return Estimate(value, float(low), float(high))
+
+
+def growth(x: Sequence[float], needed: np.ndarray) -> Estimate:
+    """Return the slope of ln(median) against ln x for numbers [points, seeds], which may be infinite; NaN if a median
+    is, or for a single point.
+
+    All points have the same resamples. A resample with an infinite median counts as an infinite slope, so that seeds
+    that never finish widen the interval upwards.
+    """
+    points, seeds = needed.shape
+    if points < 2:
+        return Estimate(np.nan, np.nan, np.nan)
+    log_x = np.log(x) - np.mean(np.log(x))
+
+    def slopes(numbers: np.ndarray) -> np.ndarray:
+        medians = np.median(numbers, axis=-1)  # [points, ...]
+        finite = np.isfinite(medians).all(axis=0)
+        logs = np.log(np.where(finite, medians, 1.0))
+        return np.where(finite, np.tensordot(log_x, logs, axes=1) / np.sum(log_x**2), np.inf)
+
+    value = float(slopes(needed))
+    if seeds < 2 or not np.isfinite(value):
+        return Estimate(value if np.isfinite(value) else np.nan, np.nan, np.nan)
+    drawn = np.random.default_rng(0).integers(seeds, size=(_RESAMPLES, seeds))
+    low, high = np.percentile(slopes(needed[:, drawn]), _INTERVAL, method="nearest")
     return Estimate(value, float(low), float(high))
 
 
