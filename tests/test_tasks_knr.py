@@ -17,7 +17,8 @@ TASKS = {"knr-lds": LinearSystem(), "knr-poly": DoubleWell()}
 
 def cart(s, a):
     grip = np.sign(a) * np.maximum(np.abs(a) - 0.7, 0) / 0.3
-    return np.concatenate([s[:2] + 0.3 * s[2:], 0.7 * s[2:] + 0.3 * grip])
+    p, v = np.split(s, 2)
+    return np.concatenate([p + 0.3 * v, 0.7 * v + 0.3 * grip])
 
 
 def well(s, a):
@@ -34,6 +35,25 @@ def test_mean_dynamics(name, dynamics):
         s, a = mdp.states.sample(state_key), mdp.actions.sample(action_key)
         expected = dynamics(np.asarray(s, np.float64), np.asarray(a, np.float64))
         np.testing.assert_allclose(mdp.transition.mean(s, a), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3, 4])
+def test_the_cart_moves_alike_in_every_dimension(dims):
+    """In each dimension it is the same cart, with 6 dims^2 parameters in all."""
+    task = LinearSystem(dims=dims).build()
+    mdp, alone = task.world.mdp, LinearSystem(dims=1).build().world.mdp.transition
+    assert isinstance(mdp.transition, KNRTransition)
+    assert isinstance(alone, KNRTransition)
+    assert mdp.transition.W.size == 6 * dims**2
+    check_norm(task.features, mdp)
+    for key in jr.split(jr.key(0), 20):
+        state_key, action_key = jr.split(key)
+        s, a = mdp.states.sample(state_key), mdp.actions.sample(action_key)
+        moved = mdp.transition.mean(s, a)
+        for i in range(dims):
+            own = [i, dims + i]
+            np.testing.assert_allclose(moved[jnp.array(own)], alone.mean(s[jnp.array(own)], a[i : i + 1]), atol=1e-5)
+    assert mdp.reward(mdp.initial(jr.key(0)), jnp.zeros(dims), jnp.repeat(jnp.array([2.5, 0.0]), dims)) == 1.0
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -104,6 +124,8 @@ def test_holding_the_throttle_does_not_leave_the_left_well():
         ("knr-lds", "task.horizon=0", "give 1 or more"),
         ("knr-poly", "task.horizon=0", "give 1 or more"),
         ("knr-lds", "task.sigma=0", "above 0"),
+        ("knr-lds", "task.dims=0", "give 1"),
+        ("knr-lds", "task.dims=17", "16"),
     ],
 )
 def test_bad_settings(name, setting, message):

@@ -161,7 +161,7 @@ def cart_bound(mdp: MDP) -> float:
     Position is (effect of the actions) + (effect of the noise), and the second does not depend on the policy. Along the
     way to the goal the first is at most that of full throttle, so a cart that is in the circle at step t has
 
-        u . noise_t >= |goal| - radius - sqrt(2) p_t,    u = goal / |goal|,    p_t: full throttle in one coordinate
+        u . noise_t >= |goal| - radius - sqrt(dims) p_t,    u = goal / |goal|,    p_t: full throttle in one coordinate
     """
     truth, reward = mdp.transition, mdp.reward
     assert isinstance(truth, KNRTransition)
@@ -172,7 +172,7 @@ def cart_bound(mdp: MDP) -> float:
     for _ in range(mdp.horizon):
         position, velocity = position + 0.3 * velocity, 0.7 * velocity + 0.3
         spread = step @ spread @ step.T + truth.sigma**2 * np.eye(2)
-        short = (needed - math.sqrt(2) * position) / math.sqrt(spread[0, 0])
+        short = (needed - math.sqrt(reward.goal.size) * position) / math.sqrt(spread[0, 0])
         total += 0.99 * 0.5 * math.erfc(short / math.sqrt(2)) + 0.01
     return total
 

@@ -68,25 +68,28 @@ class LinearSystem(Task):
     """A cart on a plane: v' = 0.7 v + 0.3 grip(a), p' = p + 0.3 v; the goal is at (2.5, 2.5).
 
     Because of static friction, small actions have no effect, so a learner at rest gets no data about its actuators.
-    This is why a linear system needs exploration here.
+    This is why a linear system needs exploration here. With another number of dimensions, `dims`, the goal is at 2.5
+    in each of them, and W has 6 dims^2 parameters.
     """
 
     kind: ClassVar[str] = "regulator"
     horizon: int = setting(20, "steps of an episode", least=1)
     sigma: float = setting(0.02, "std of the Gaussian noise", above=0)
+    dims: int = setting(2, "dimensions of the space: 2 for the plane", least=1, most=16)
 
     def build(self) -> Problem:
         """Return the task's world, phi and class of models."""
-        eye, zero = np.eye(2), np.zeros((2, 2))
+        n = self.dims
+        eye, zero = np.eye(n), np.zeros((n, n))
         A = np.block([[eye, 0.3 * eye], [zero, 0.7 * eye]])
         B = np.block([[zero], [0.3 * eye]])
         far = 0.3 * self.horizon + 0.5  # the furthest point at full throttle, with room for noise
-        bound = np.array([far, far, 1.2, 1.2])
+        bound = np.repeat([far, 1.2], n)
         states = Box(-bound, bound)
-        features = Sticky(states.high, 1 / math.sqrt(6))
+        features = Sticky(states.high, 1 / math.sqrt(3 * n))
         W = np.concatenate([A * bound, B], axis=1) / features.scale
-        goal = GoalReward(jnp.array([2.5, 2.5]), 0.8)
-        return regulator(features, W, (states, Box.of(1.0, 2)), jnp.zeros(4), goal, self.horizon, self.sigma)
+        goal = GoalReward(jnp.full(n, 2.5, jnp.float32), 0.8)
+        return regulator(features, W, (states, Box.of(1.0, n)), jnp.zeros(2 * n), goal, self.horizon, self.sigma)
 
 
 class DoubleWell(Task):
