@@ -28,6 +28,9 @@ from pcmlp.types import MDP, Metrics, Model, Planner, Policy, State
 
 Direction = Float[Array, "s d"]
 Pair = tuple[Plan, Direction]
+Pairs = tuple[Float[Array, "n length action"], Float[Array, "n s d"]]
+
+_JUDGES = 32  # draws of the noise that decide between the results of several searches
 
 
 @runtime_checkable
@@ -47,10 +50,12 @@ class BallOfModels(Protocol):
 class Optimistic(Planner):
     """The cross-entropy method over pairs of a plan and a model of LC3's ball."""
 
-    num_pairs: int = setting(200, "pairs of one update", least=2, tiny=8)
-    elites: int = setting(20, "best pairs that the Gaussian is fitted to", least=1, tiny=2)
-    updates: int = setting(40, "updates of a search", least=1, tiny=1)
-    starts: int = setting(4, "searches, from different plans; the best pair is kept", least=1, tiny=1)
+    num_pairs: int = setting(100, "pairs of one update", least=2, tiny=8)
+    elites: int = setting(10, "best pairs that the Gaussian is fitted to", least=1, tiny=2)
+    updates: int = setting(30, "updates of a search", least=1, tiny=1)
+    starts: int = setting(2, "searches, from different plans; the best pair is kept", least=1, tiny=1)
+    # With one draw, the search prefers models of the ball that are unstable, for the noise that it has seen.
+    particles: int = setting(4, "draws of the noise that a pair's return is averaged over", least=1, tiny=1)
     most_parameters: int = setting(200, "largest number of parameters of W that is searched for", least=1)
     search: Planner = setting(
         CEM(), "ordinary planner: improves the plan in the chosen model, and replans at each step"
@@ -71,9 +76,9 @@ class Optimistic(Planner):
         rows, columns = fitted.shape
         if (count := rows * columns) > self.most_parameters:
             raise ConfigError(
-                f"planner.most_parameters={self.most_parameters}: W has {count} ({rows} x {columns}), and the search is "
-                f"not known to find the best of so many; give algo=pcmlp-knr, which needs no optimistic oracle, or "
-                f"{count} or more"
+                f"planner.most_parameters={self.most_parameters}: W has {count} ({rows} x {columns}), and the search "
+                f"is not known to find the best of so many; give algo=pcmlp-knr, which needs no optimistic oracle, "
+                f"or {count} or more"
             )
 
     @property
@@ -108,7 +113,7 @@ class Optimistic(Planner):
         keys = jr.split(search_key, self.starts)
         plans = jnp.stack(starts[: self.starts])
         pairs = jax.vmap(lambda k, p: self.climb(k, mdp, state, p))(keys, plans)
-        values = pair_returns(judge_key, mdp, state, pairs, self.inner.particles)
+        values = pair_returns(judge_key, mdp, state, pairs, _JUDGES)
         best = jnp.argmax(values)
         return take(pairs, best), values
 
@@ -125,7 +130,7 @@ class Optimistic(Planner):
                 jr.normal(direction_key, (self.num_pairs, *shape)).at[0].set(0.0),
             )
             pairs = jax.tree.map(lambda m, s, e: m[None] + s[None] * e, mean, std, noise)
-            value, best = jax.lax.top_k(pair_returns(return_key, mdp, state, pairs, self.inner.particles), self.elites)
+            value, best = jax.lax.top_k(pair_returns(return_key, mdp, state, pairs, self.particles), self.elites)
             elite = take(pairs, best)
             fitted = tuple(jax.tree.map(lambda x, of=of: of(x, axis=0), elite) for of in (jnp.mean, jnp.std))
             return select(jnp.isfinite(value[0]), fitted, carry), None
@@ -145,7 +150,7 @@ class Optimistic(Planner):
         """Return the imagined steps of one real action and of one plan."""
         action, plan = self.inner.imagined_steps(horizon)
         length = self.inner.plan_length or horizon
-        return action, plan + self.starts * self.updates * self.num_pairs * self.inner.particles * length
+        return action, plan + self.starts * self.updates * self.num_pairs * self.particles * length
 
 
 def ball_of(mdp: MDP) -> BallOfModels:
@@ -160,7 +165,7 @@ def commit(mdp: MDP, transition: Callable) -> MDP:
     return dataclasses.replace(mdp, transition=transition)
 
 
-def pair_returns(key: Key[Array, ""], mdp: MDP, state: State, pairs: Pair, particles: int) -> Float[Array, " n"]:
+def pair_returns(key: Key[Array, ""], mdp: MDP, state: State, pairs: Pairs, particles: int) -> Float[Array, " n"]:
     """Return the return of each plan in its own model; the noise is the same for all."""
     ball = ball_of(mdp)
 
