@@ -11,6 +11,8 @@ import pytest
 
 from pcmlp.algorithms.framework import learn
 from pcmlp.errors import ConfigError
+from pcmlp.experiments import oracle, rules
+from pcmlp.experiments.job import SCALES
 from pcmlp.imagine import imagine, pay_nothing
 from pcmlp.models import ConfidenceBall, PosteriorDraw
 from pcmlp.models.ball import Ball, Belief
@@ -91,10 +93,10 @@ def test_with_many_data_the_optimistic_plan_is_the_ordinary_one():
     mdp = problem.world.mdp
     small = Belief(mdp.transition.W, 1e-6 * jnp.eye(3), jnp.zeros(()))
     imagined = imagine(mdp, model.choose(jr.key(0), small), pay_nothing)
-    oracle = Optimistic(search=CEM(num_plans=50, elites=5, warmup=4))
-    policy, metrics = oracle.plan(jr.key(0), imagined, oracle.init(jr.key(0), imagined))
+    planner = Optimistic(search=CEM(num_plans=50, elites=5, warmup=4))
+    policy, metrics = planner.plan(jr.key(0), imagined, planner.init(jr.key(0), imagined))
     np.testing.assert_allclose(policy.mdp.transition.W, mdp.transition.W, atol=1e-4)
-    ordinary, planned = oracle.inner.plan(jr.key(0), mdp, oracle.inner.init(jr.key(0), mdp))
+    ordinary, planned = planner.inner.plan(jr.key(0), mdp, planner.inner.init(jr.key(0), mdp))
     assert planned["planned_value"] > 3  # it reaches the goal
     ours = plan_returns(jr.key(3), mdp, mdp.initial(jr.key(0)), jnp.stack([policy.start, ordinary.start]), 32)
     assert ours[0] > ours[1] - 1.0
@@ -200,3 +202,57 @@ def test_the_ball_of_a_model_without_features_says_which_tasks_have_them():
     with pytest.raises(ConfigError, match="knr-lds or knr-poly"):
         ConfidenceBall().phi()
     assert eqx.is_array(line(0.0, 1.0).transition.beta)
+
+
+class Tables:
+    """Two tables in place of kept results."""
+
+    def __init__(self, near, ordinary, optimistic):
+        self.samples = [{"method": "pcmlp", "near": text} for text in near] + [
+            {"method": "thompson", "near": "0 of 10"}
+        ]
+        made = {"ordinary": ordinary, "optimistic": optimistic}
+        self.search = [
+            {"oracle": oracle, "parameters": str(6 * dims**2), "searches_needed": needed}
+            for oracle, all_needed in made.items()
+            for dims, needed in enumerate(all_needed, 1)
+        ]
+
+    def table(self, place):
+        return getattr(self, place)
+
+
+@pytest.mark.parametrize(
+    ("near", "ordinary", "optimistic", "holds"),
+    [
+        (("10 of 10",) * 2, ("4", "4"), ("4", "16"), True),
+        (("10 of 10",) * 2, ("4", "4"), ("4", ""), True),  # not even the best of all searches
+        (("10 of 10", "9 of 10"), ("4", "4"), ("4", "16"), False),
+        (("10 of 10",) * 2, ("1", "16"), ("4", "16"), False),
+        (("10 of 10",) * 2, ("4", "1"), ("4", "4"), False),
+    ],
+)
+def test_the_claim_holds_if_only_the_optimistic_oracle_needs_more_searches(near, ordinary, optimistic, holds):
+    finding = rules.needs_no_optimism(Tables(near, ordinary, optimistic), ("samples", "search"))
+    assert finding.holds is holds
+    assert "6, 24 parameters" in finding.figures
+
+
+def test_the_best_of_several_searches_is_averaged_over_groups():
+    values = np.array([[1.0, 3.0, 2.0, 0.0], [4.0, 4.0, 5.0, 9.0]])
+    np.testing.assert_array_equal(oracle.best_of(values, 1), [1.5, 5.5])
+    np.testing.assert_array_equal(oracle.best_of(values, 2), [2.5, 6.5])
+    np.testing.assert_array_equal(oracle.best_of(values, 4), [3.0, 9.0])
+
+
+def test_measurements_at_smoke_scale_have_a_row_for_each_oracle_and_size(monkeypatch):
+    monkeypatch.setattr(oracle, "_DIMS", (1,))
+    for job in oracle.jobs():
+        job.config()
+    (ordinary, optimistic) = oracle.searches(SCALES["smoke"])
+    assert (ordinary["oracle"], optimistic["oracle"]) == ("ordinary", "optimistic")
+    assert optimistic["parameters"] == 6
+    assert optimistic["seconds"] > 0
+    assert ordinary["share_of_1"] <= 1
+    (best,) = oracle.reference(SCALES["smoke"])
+    assert best["planning_in_the_truth"] > -1
