@@ -1,6 +1,7 @@
 """LC3's optimistic oracle: the ball, the search over pairs of a plan and a model, Thompson sampling, and bad input."""
 
 import dataclasses
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -13,6 +14,7 @@ from pcmlp.algorithms.framework import learn
 from pcmlp.errors import ConfigError
 from pcmlp.experiments import oracle, rules
 from pcmlp.experiments.job import SCALES
+from pcmlp.experiments.verdict import Kept
 from pcmlp.imagine import imagine, pay_nothing
 from pcmlp.models import ConfidenceBall, PosteriorDraw
 from pcmlp.models.ball import Ball, Belief
@@ -204,22 +206,14 @@ def test_the_ball_of_a_model_without_features_says_which_tasks_have_them():
     assert eqx.is_array(line(0.0, 1.0).transition.beta)
 
 
-class Tables:
-    """Two tables in place of kept results."""
-
-    def __init__(self, near, ordinary, optimistic):
-        self.samples = [{"method": "pcmlp", "near": text} for text in near] + [
-            {"method": "thompson", "near": "0 of 10"}
-        ]
-        made = {"ordinary": ordinary, "optimistic": optimistic}
-        self.search = [
-            {"oracle": oracle, "parameters": str(6 * dims**2), "searches_needed": needed}
-            for oracle, all_needed in made.items()
-            for dims, needed in enumerate(all_needed, 1)
-        ]
-
-    def table(self, place):
-        return getattr(self, place)
+def search_rows(ordinary, optimistic):
+    """Return the columns of oracle_search.csv that the rule reads."""
+    made = {"ordinary": ordinary, "optimistic": optimistic}
+    return [
+        {"oracle": name, "parameters": str(6 * dims**2), "searches_needed": needed}
+        for name, all_needed in made.items()
+        for dims, needed in enumerate(all_needed, 1)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -232,8 +226,13 @@ class Tables:
         (("10 of 10",) * 2, ("4", "1"), ("4", "4"), False),
     ],
 )
-def test_the_claim_holds_if_only_the_optimistic_oracle_needs_more_searches(near, ordinary, optimistic, holds):
-    finding = rules.needs_no_optimism(Tables(near, ordinary, optimistic), ("samples", "search"))
+def test_the_claim_holds_if_only_the_optimistic_oracle_needs_more_searches(
+    monkeypatch, near, ordinary, optimistic, holds
+):
+    samples = [{"method": "pcmlp", "near": text} for text in near] + [{"method": "thompson", "near": "0 of 10"}]
+    tables = {"samples": samples, "search": search_rows(ordinary, optimistic)}
+    monkeypatch.setattr(Kept, "table", lambda kept, place: tables[place])
+    finding = rules.needs_no_optimism(Kept(Path(), {}), ("samples", "search"))
     assert finding.holds is holds
     assert "6, 24 parameters" in finding.figures
 

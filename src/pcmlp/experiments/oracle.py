@@ -34,7 +34,7 @@ from pcmlp.types import MDP
 
 _CART, _KNR, _LC3 = "knr-lds", "pcmlp-knr", "lc3-oracle"
 _DIMS = (1, 2, 3, 4)
-_STEPS = 480  # twelve policies
+_STEPS = 400  # ten policies
 _PLANS = ("planner.num_plans=100", "planner.elites=10")  # half of the presets', so that the runs take minutes
 _FEW = ("eval_episodes=4",)
 METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
