@@ -226,9 +226,7 @@ def search_rows(ordinary, optimistic):
         (("10 of 10",) * 2, ("4", "1"), ("4", "4"), False),
     ],
 )
-def test_the_claim_holds_if_only_the_optimistic_oracle_needs_more_searches(
-    monkeypatch, near, ordinary, optimistic, holds
-):
+def test_the_claim_holds_if_only_the_optimistic_oracle_needs_more(monkeypatch, near, ordinary, optimistic, holds):
     samples = [{"method": "pcmlp", "near": text} for text in near] + [{"method": "thompson", "near": "0 of 10"}]
     tables = {"samples": samples, "search": search_rows(ordinary, optimistic)}
     monkeypatch.setattr(Kept, "table", lambda kept, place: tables[place])
