@@ -153,9 +153,6 @@ class Planner(Part):
     def plan(self, key: Key[Array, ""], mdp: MDP, policy: Policy) -> tuple[Policy, Metrics]:
         """Return a better policy for the MDP, starting from `policy`."""
 
-    def check_model(self, mdp: MDP, model: Model) -> None:
-        """Raise if it cannot plan in models of a class; by default it can in all."""
-
     def renormalise(self, mdp: MDP, policy: Policy, replay: Replay) -> Policy:
         """Return the same policy with its networks in the units of the replay's states; by default there are none."""
         return policy

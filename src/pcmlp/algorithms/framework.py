@@ -22,7 +22,7 @@ from pcmlp.errors import ConfigError
 from pcmlp.features import TaskFeatures, check_draw, check_norm
 from pcmlp.imagine import imagine
 from pcmlp.models import KNR, Regulator, TaskModel
-from pcmlp.planners import ValueIteration
+from pcmlp.planners import Optimistic, ValueIteration
 from pcmlp.programs import brief_program, program
 from pcmlp.replay import Replay, Transitions, drop_nonfinite
 from pcmlp.rollout import mean_first_return
@@ -81,7 +81,8 @@ class PCMLP(Algorithm):
             phi = phi.draw(jr.key(0), mdp, Transitions.example(mdp.states, mdp.actions))
         check_norm(phi, mdp)
         model = bind_model(self.model, problem.model, phi)
-        self.planner.check_model(mdp, model)
+        if isinstance(self.planner, Optimistic):
+            self.planner.check_model(mdp, model)
         return dataclasses.replace(self, features=phi, model=model)
 
     def start(self, keys: Key[Array, " seeds"], mdp: MDP, num_iterations: int) -> "CoverLearner":

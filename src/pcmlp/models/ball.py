@@ -33,7 +33,7 @@ _DELTA = 0.1  # probability that W* is ever outside the ball
 
 
 class Belief(eqx.Module):
-    """What and Sigma_n, as far as they are needed."""
+    """The estimate and its uncertainty: What and Sigma_n."""
 
     mean: Float[Array, "s d"]  # What
     root: Float[Array, "d d"]  # L^-1
