@@ -53,7 +53,8 @@ def test_the_cart_moves_alike_in_every_dimension(dims):
         for i in range(dims):
             own = [i, dims + i]
             np.testing.assert_allclose(moved[jnp.array(own)], alone.mean(s[jnp.array(own)], a[i : i + 1]), atol=1e-5)
-    assert mdp.reward(mdp.initial(jr.key(0)), jnp.zeros(dims), jnp.repeat(jnp.array([2.5, 0.0]), dims)) == 1.0
+    at_goal = jnp.repeat(jnp.array([np.sqrt(12.5 / dims), 0.0], jnp.float32), dims)
+    assert mdp.reward(mdp.initial(jr.key(0)), jnp.zeros(dims), at_goal) == 1.0
 
 
 @pytest.mark.parametrize("name", TASKS)

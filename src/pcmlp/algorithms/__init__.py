@@ -2,6 +2,7 @@
 
 from pcmlp.algorithms import (
     lc3,
+    lc3_oracle,
     mbpo,
     pc_pg,
     pcmlp,
@@ -29,6 +30,7 @@ METHODS: dict[str, Method] = {
     "slbo": slbo.METHOD,
     "rnd": rnd.METHOD,
     "lc3": lc3.METHOD,
+    "lc3-oracle": lc3_oracle.METHOD,
     "random": random.METHOD,
     "trpo": trpo.METHOD,
     "sac": sac.METHOD,

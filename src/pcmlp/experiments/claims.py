@@ -282,8 +282,16 @@ IDEAS = (
     Claim(
         "a planning oracle is enough; LC3 needs an optimistic one, which cannot be computed efficiently",
         "sections 1 and 5",
-        "an experiment compares the two and shows it",
-        why_not="no experiment compares the two oracles",
+        "on carts in 1 to 4 dimensions, every seed of PC-MLP comes within 10 % of planning in the true dynamics; and "
+        "with the dimensions, the searches that find 95 % of the best known value become more for the optimistic "
+        "oracle, by a larger factor than for the ordinary one. That nothing better can be computed, no run can show",
+        (
+            Reading(
+                "one search for both: the cross-entropy method",
+                ("theory/oracle_samples.csv", "theory/oracle_search.csv"),
+                rules.needs_no_optimism,
+            ),
+        ),
     ),
 )
 

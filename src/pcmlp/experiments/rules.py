@@ -250,3 +250,24 @@ def stays_under_bound(kept: Kept, needs: Sequence[str]) -> Finding:
     return Finding(
         min(shares) >= 0.9, f"in each of {len(shares)} rows, {format_percent(min(shares))} of the runs or more"
     )
+
+
+def needs_no_optimism(kept: Kept, needs: Sequence[str]) -> Finding:
+    """Test whether PC-MLP is good on every seed in every dimension, and whether the searches that an oracle needs grow
+    by a larger factor for the optimistic oracle than for the ordinary one."""
+    samples, search = map(kept.table, needs)
+    near = [row["near"].split(" of ") for row in samples if row["method"] == "pcmlp"]
+    needed = {
+        oracle: [float(row["searches_needed"] or "inf") for row in search if row["oracle"] == oracle]
+        for oracle in ("ordinary", "optimistic")
+    }
+    growth = {oracle: numbers[-1] / numbers[0] for oracle, numbers in needed.items()}
+    counts = {
+        oracle: ", ".join("more" if np.isinf(n) else format_number(n) for n in numbers)
+        for oracle, numbers in needed.items()
+    }
+    parameters = ", ".join(row["parameters"] for row in search if row["oracle"] == "ordinary")
+    said = f"PC-MLP is near on {', '.join(' of '.join(of) for of in near)} seeds; searches needed with {parameters} "
+    said += f"parameters: optimistic {counts['optimistic']}, ordinary {counts['ordinary']}"
+    enough = all(good == seeds for good, seeds in near)
+    return Finding(enough and growth["optimistic"] > max(1.0, growth["ordinary"]), said)

@@ -1,5 +1,6 @@
 """Classes P of transitions and how each is fitted (Algorithm 1, line 7; Algorithm 2, line 9)."""
 
+from pcmlp.models.ball import Ball, ConfidenceBall, PosteriorDraw
 from pcmlp.models.finite import LinearMDP, Tabular
 from pcmlp.models.known import Known, TaskModel
 from pcmlp.models.knr import KNR, KNRTransition
@@ -9,6 +10,8 @@ from pcmlp.models.probabilistic import Probabilistic
 from pcmlp.models.thompson import Thompson
 from pcmlp.types import Model
 
+Regulator = KNR | ConfidenceBall | PosteriorDraw  # classes that take phi, sigma and F from the task
+
 MODELS: dict[str, type[Model]] = {
     "neural": Neural,
     "probabilistic": Probabilistic,
@@ -16,4 +19,6 @@ MODELS: dict[str, type[Model]] = {
     "world": Known,
     "task": TaskModel,
     "knr": KNR,
+    "knr-ball": ConfidenceBall,
+    "knr-draw": PosteriorDraw,
 }

@@ -4,6 +4,7 @@ from pcmlp.planners.actor_critic import ActorCritic
 from pcmlp.planners.cem import CEM
 from pcmlp.planners.guided import GuidedPolicy
 from pcmlp.planners.mppi import MPPI
+from pcmlp.planners.optimistic import Optimistic
 from pcmlp.planners.sac import SAC, SoftActorCritic
 from pcmlp.planners.shooting import Shooting, ShootingPolicy, UniformPolicy
 from pcmlp.planners.trpo import TRPO
@@ -15,5 +16,6 @@ PLANNERS: dict[str, type[Planner]] = {
     "sac": SAC,
     "mppi": MPPI,
     "cem": CEM,
+    "optimistic": Optimistic,
     "value-iteration": ValueIteration,
 }

@@ -68,8 +68,8 @@ class LinearSystem(Task):
     """A cart on a plane: v' = 0.7 v + 0.3 grip(a), p' = p + 0.3 v; the goal is at (2.5, 2.5).
 
     Because of static friction, small actions have no effect, so a learner at rest gets no data about its actuators.
-    This is why a linear system needs exploration here. With another number of dimensions, `dims`, the goal is at 2.5
-    in each of them, and W has 6 dims^2 parameters.
+    This is why a linear system needs exploration here. W has 6 dims^2 parameters. In another number of dimensions the
+    goal is as far away, on the diagonal, and its radius is 0.4 dims: of the same size, a planner would not find it.
     """
 
     kind: ClassVar[str] = "regulator"
@@ -88,7 +88,7 @@ class LinearSystem(Task):
         states = Box(-bound, bound)
         features = Sticky(states.high, 1 / math.sqrt(3 * n))
         W = np.concatenate([A * bound, B], axis=1) / features.scale
-        goal = GoalReward(jnp.full(n, 2.5, jnp.float32), 0.8)
+        goal = GoalReward(jnp.full(n, 2.5 * math.sqrt(2 / n), jnp.float32), 0.4 * n)
         return regulator(features, W, (states, Box.of(1.0, n)), jnp.zeros(2 * n), goal, self.horizon, self.sigma)
 
 
