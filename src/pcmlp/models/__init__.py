@@ -3,6 +3,7 @@
 from pcmlp.models.finite import LinearMDP, Tabular
 from pcmlp.models.known import Known, TaskModel
 from pcmlp.models.knr import KNR, KNRTransition
+from pcmlp.models.linear_core import LinearCore
 from pcmlp.models.neural import Neural, NeuralEnsemble, NeuralModel
 from pcmlp.models.outcome import OutcomeNet
 from pcmlp.models.probabilistic import Probabilistic
@@ -16,4 +17,5 @@ MODELS: dict[str, type[Model]] = {
     "world": Known,
     "task": TaskModel,
     "knr": KNR,
+    "core": LinearCore,
 }

@@ -1,4 +1,4 @@
-"""Finite tasks in pure JAX: the combination lock and a random linear MDP."""
+"""Finite tasks in pure JAX: the combination lock and two random linear MDPs."""
 
 from typing import ClassVar
 
@@ -10,10 +10,11 @@ from jaxtyping import Array, Float, Int, Key
 
 from pcmlp.errors import ConfigError
 from pcmlp.features import OneHotFeatures, TableFeatures
-from pcmlp.models import LinearMDP, Tabular
+from pcmlp.models import LinearCore, LinearMDP, Tabular
+from pcmlp.models.finite import LinearTransition
 from pcmlp.settings import setting
 from pcmlp.spaces import Finite
-from pcmlp.types import MDP, Problem, Task, never
+from pcmlp.types import MDP, Model, Problem, Task, never
 from pcmlp.world import JaxWorld
 
 
@@ -97,19 +98,12 @@ class LowRank(Task):
         S, A, d = self.states, self.actions, self.rank
         phi = rng.dirichlet(np.full(d, 0.2), size=(S, A))
         truth = rng.dirichlet(np.full(S, 0.3), size=d)
-        upsilon = load_class(self.upsilon) if self.upsilon else neighbours(rng, truth, self.members)
+        upsilon = load_table("upsilon", self.upsilon) if self.upsilon else neighbours(rng, truth, self.members)
         features = TableFeatures(jnp.asarray(phi, jnp.float32))
         # The learner starts from the member that is furthest from the truth: it knows nothing before the first data.
         far = int(np.abs(upsilon - upsilon[0]).sum((1, 2)).argmax()) if upsilon.ndim == 3 else 0
         model = LinearMDP(features, jnp.asarray(upsilon, jnp.float32), far)
-        # The rewarded state is the one that uniform play visits least.
-        truth_model = model.member(0)
-        p = np.asarray(truth_model.probabilities(), np.float64)
-        visits = np.linalg.matrix_power(p.mean(1), 50)[0]
-        goal = 1 + int(np.argmin(visits[1:])) if S > 1 else 0
-        reward = RewardOfState(jnp.zeros(S).at[goal].set(1.0))
-        mdp = MDP(start_at_zero, truth_model, reward, never, Finite(S), Finite(A), self.horizon)
-        return Problem(JaxWorld(mdp), features, model)
+        return rare_goal(model.member(0), features, model, self.horizon)
 
 
 def neighbours(rng: np.random.Generator, truth: np.ndarray, members: int) -> np.ndarray:
@@ -120,16 +114,60 @@ def neighbours(rng: np.random.Generator, truth: np.ndarray, members: int) -> np.
     return (1 - weight) * truth + weight * other
 
 
-def load_class(path: str) -> np.ndarray:
-    """Read the class from a .npy file."""
+class CoreMDP(Task):
+    """A random linear MDP of Yang and Wang: P(s' | s, a) = phi(s, a)^T M psi(s'), where only the core M is unknown.
+
+    phi(s, a) is a mixture of `rank` latents, each row of M a mixture of `core` known distributions psi_w of s'. One
+    state pays 1 per visit, as in `low-rank`.
+    """
+
+    kind: ClassVar[str] = "finite"
+    horizon: int = setting(10, "steps of an episode", least=1)
+    states: int = setting(12, "number of states", least=1)
+    actions: int = setting(4, "number of actions", least=1)
+    rank: int = setting(5, "d: size of phi, rows of M", least=1)
+    core: int = setting(6, "d': size of psi, columns of M; at most the number of states", least=1)
+    seed: int = setting(0, "seed of the MDP", least=0)
+    phi: str = setting("", "a .npy file [states, actions, rank] with the features phi of every pair")
+    psi: str = setting("", "a .npy file [core, states] with the distributions psi of the next state")
+
+    def build(self) -> Problem:
+        """Return the task's world, phi and class of models."""
+        rng = np.random.default_rng(self.seed)
+        S, A, d, w = self.states, self.actions, self.rank, self.core
+        phi, psi = rng.dirichlet(np.full(d, 0.2), size=(S, A)), rng.dirichlet(np.full(S, 0.3), size=w)
+        M = rng.dirichlet(np.full(w, 0.3), size=d)
+        phi = load_table("phi", self.phi, phi.shape) if self.phi else phi
+        psi = load_table("psi", self.psi, psi.shape) if self.psi else psi
+        features = TableFeatures(jnp.asarray(phi, jnp.float32))
+        model = LinearCore(features=features, psi=jnp.asarray(psi, jnp.float32))
+        return rare_goal(model.member(jnp.asarray(M, jnp.float32)), features, model, self.horizon)
+
+
+def rare_goal(truth: LinearTransition, features: TableFeatures, model: Model, horizon: int) -> Problem:
+    """Return the problem in which the state that uniform play visits least pays 1."""
+    p = np.asarray(truth.probabilities(), np.float64)
+    S, A, _ = p.shape
+    visits = np.linalg.matrix_power(p.mean(1), 50)[0]
+    goal = 1 + int(np.argmin(visits[1:])) if S > 1 else 0
+    reward = RewardOfState(jnp.zeros(S).at[goal].set(1.0))
+    mdp = MDP(start_at_zero, truth, reward, never, Finite(S), Finite(A), horizon)
+    return Problem(JaxWorld(mdp), features, model)
+
+
+def load_table(name: str, path: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """Read the numbers of a setting from a .npy file."""
     try:
         loaded = np.load(path, allow_pickle=False)
         if not isinstance(loaded, np.ndarray):
             raise ValueError("an archive of several arrays")
         if not np.isrealobj(loaded):
             raise ValueError("complex numbers")
-        return loaded.astype(np.float32)
+        loaded = loaded.astype(np.float32)
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"task.upsilon={path}: not a .npy file of numbers ({error}); write it with numpy.save"
+            f"task.{name}={path}: not a .npy file of numbers ({error}); write it with numpy.save"
         ) from error
+    if shape is not None and loaded.shape != shape:
+        raise ConfigError(f"task.{name}={path}: has shape {loaded.shape}; give {list(shape)}, or change the sizes")
+    return loaded
