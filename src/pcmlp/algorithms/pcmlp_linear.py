@@ -15,7 +15,7 @@ METHOD = Method(
         "ours": {
             "combination-lock": {"steps": 4_000},
             "low-rank": {"steps": 50_000, "bonus_scale": 0.05, "samples_per_policy": 1_000},
-            "linear-core": {"model.name": "core", "steps": 20_000, "bonus_scale": 0.05, "samples_per_policy": 200},
+            "linear-core": {"model.name": "core", "steps": 8_000, "bonus_scale": 0.05, "samples_per_policy": 200},
             "finite": {"steps": 4_000},
         }
     },
