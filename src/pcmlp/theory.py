@@ -17,7 +17,6 @@ from pcmlp.errors import ConfigError
 
 RIDGE = 1.0  # lambda of both theorems; the elliptical potential lemma is false for a small lambda
 _LARGEST_EXPONENT = 60  # a larger N is refused: M and K grow like N^2 and must fit into a float
-_FINEST = 60  # doublings of the fineness of a net that are tried
 _LARGEST = 1e12  # inputs must be between 1 / _LARGEST and _LARGEST, for the same reason
 
 Real = int | float  # the type checks of the tests do not accept an int as a float
@@ -72,26 +71,6 @@ def linear_mdp_run_scale(horizon: int, dim: int, ridge: Real, N: int, K: int, de
     """Return (H / 2) sqrt(lambda d + 2 ln(|Upsilon| N / delta) / K), not in the paper: the c with which a run is
     optimistic if it fits its models to the same samples as its covariance (docs/theory.md, the certificate)."""
     return horizon / 2 * math.sqrt(ridge * dim + 2 * (log_members + math.log(N / delta)) / K)
-
-
-def core_log_members(samples: int, N: int, dim: int, core_dim: int, delta: Real, tolerance: Real = 0) -> float:
-    """Return what replaces ln |Upsilon| for the class phi^T M psi, in a sum of `samples` squared errors: ln of the size
-    of a net of the class, and what the net and a fit within `tolerance` nats of the largest likelihood may lose
-    (docs/theory.md, a continuous class)."""
-    union = math.log(N / delta)
-
-    def at(m: int) -> float:
-        kappa = (core_dim - 1) / m
-        net = dim * log_choose(m + 2 * core_dim - 2, core_dim - 1)
-        hellinger = net + union + tolerance / 2 + samples * math.log1p(kappa) / 2
-        return (math.sqrt(hellinger) + kappa * math.sqrt(samples / 2)) ** 2 - union
-
-    return min(at(2**power) for power in range(_FINEST))  # it holds for every fineness m of the net
-
-
-def log_choose(n: int, k: int) -> float:
-    """Return ln (n over k)."""
-    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
 def linear_mdp_stated(horizon: int, dim: int, epsilon: Real, delta: Real, members: int) -> Parameters:

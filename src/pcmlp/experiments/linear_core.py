@@ -5,6 +5,7 @@ With probability 1 - delta, for M samples of the mixture of the cover and maximu
     E_{d_cover} |P_n - P*|_tv^2 <= 2 (D + ln(1 / delta)) / M,    D: ln |Upsilon|, or what replaces it
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from pcmlp import finite, theory
+from pcmlp import covering, finite, theory
 from pcmlp.algorithms.framework import PCMLP
 from pcmlp.cover import Mixture
 from pcmlp.experiments.experiment import Done, Rows, Tables, slope
@@ -138,7 +139,7 @@ def fit_error(scale: Scale) -> Rows:
     finite_class = LinearMDP(features, jnp.asarray(members, jnp.float32), prior=_MEMBERS - 1)
     classes: dict[str, Model] = {
         "likelihood": own,
-        "regression": LinearCore("regression", features, psi),
+        "regression": dataclasses.replace(own, method="regression"),
         "likelihood, 1,024 members": finite_class,
     }
     cover = grow_cover(algo, world, 10)
@@ -183,7 +184,7 @@ def proved_bound(name: str, samples: int, shape: tuple[int, ...]) -> float | Non
     if name == "regression":
         return None
     continuous = name == "likelihood"
-    size = theory.core_log_members(samples, 1, *shape, _DELTA, TOLERANCE) if continuous else math.log(_MEMBERS)
+    size = covering.log_members(samples, 1, *shape, _DELTA, TOLERANCE) if continuous else math.log(_MEMBERS)
     return theory.model_error(1, samples, _DELTA, size)
 
 

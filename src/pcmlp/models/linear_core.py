@@ -95,7 +95,8 @@ def most_likely(
     No round makes the likelihood smaller. A latent without data keeps its row.
     """
 
-    # The gap is carried, not computed in `far`: under vmap `far` runs twice a round, and rounding may differ between them.
+    # The gap is carried: under vmap JAX computes `far` twice in a round, and if the two were rounded differently, a seed
+    # could be told to wait and the loop to go on, for ever.
     def far(carry: tuple) -> Bool[Array, ""]:
         _, _, gap, rounds = carry
         return (gap > TOLERANCE) & (rounds < _ROUNDS)
@@ -155,10 +156,10 @@ def onto_simplex(row: Float[Array, " w"]) -> Float[Array, " w"]:
 
 def check_factors(features: TableFeatures, psi: Float[Array, "..."]) -> None:
     """Raise unless every phi(s, a) and every psi_w is a distribution, and the psi_w are independent."""
-    phi, psi = np.asarray(features.phi, np.float64), np.asarray(psi, np.float64)
-    num_states = phi.shape[0]
+    num_states = features.phi.shape[0]
     if psi.ndim != 2 or psi.shape[0] == 0 or psi.shape[1] != num_states:
         raise ConfigError(f"psi has shape {psi.shape}: give [d', {num_states}], a distribution of s' in each row")
+    phi, after = np.asarray(features.phi, np.float64), np.asarray(psi, np.float64)
     bad = ~are_distributions(phi)
     if bad.any():
         s, a = np.argwhere(bad)[0]
@@ -167,15 +168,15 @@ def check_factors(features: TableFeatures, psi: Float[Array, "..."]) -> None:
             f"phi({s}, {a}) has norm {norm:.4g} and sum {phi[s, a].sum():.4g}, and is not a distribution "
             f"({int(bad.sum())} of {bad.size} pairs are not): give numbers that are not negative and sum to 1"
         )
-    bad = ~are_distributions(psi)
+    bad = ~are_distributions(after)
     if bad.any():
         raise ConfigError(
             f"psi[{int(bad.argmax())}] is not a distribution of s' ({int(bad.sum())} of {len(bad)} are not): "
             "give numbers that are not negative and sum to 1"
         )
-    if (rank := int(np.linalg.matrix_rank(psi, tol=1e-3))) < len(psi):
+    if (rank := int(np.linalg.matrix_rank(after, tol=1e-3))) < len(after):
         raise ConfigError(
-            f"psi has {len(psi)} distributions of which {rank} are independent, so that no data decide M: "
+            f"psi has {len(after)} distributions of which {rank} are independent, so that no data decide M: "
             f"give at most {num_states} independent ones"
         )
 

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from pcmlp import theory
+from pcmlp import covering, theory
 from pcmlp.algorithms.certificate import exact_values
 from pcmlp.algorithms.deep import Deep
 from pcmlp.algorithms.framework import PCMLP
@@ -88,20 +88,20 @@ def proved_scale(algo: PCMLP, mdp: MDP, num_iterations: int, *, own_features: bo
     K = algo.samples_per_policy
     if algo.fit_samples is None:
         K = K if algo.draws == "iid" else round_up(K, H)
-        return theory.linear_mdp_run_scale(H, dim, algo.ridge, N, K, DELTA, log_members(model, N * K, N, DELTA))
+        return theory.linear_mdp_run_scale(H, dim, algo.ridge, N, K, DELTA, class_size(model, N * K, N, DELTA))
     if algo.draws != "iid" or theory.covariance_samples(N, dim, DELTA / 2, algo.ridge) > K:
         return None
     M = algo.fit_samples
-    error = theory.model_error(N, M, DELTA / 2, log_members(model, M, N, DELTA / 2))
+    error = theory.model_error(N, M, DELTA / 2, class_size(model, M, N, DELTA / 2))
     return theory.linear_mdp_scale(H, dim, algo.ridge, error)
 
 
-def log_members(model: LinearCore | LinearMDP, samples: int, N: int, delta: float) -> float:
+def class_size(model: LinearCore | LinearMDP, samples: int, N: int, delta: float) -> float:
     """Return ln |Upsilon|, or what replaces it for a continuous class that is fitted to so many samples."""
     if isinstance(model, LinearMDP):
         return math.log(model.upsilon.shape[0])
     features, psi = model.factors()
-    return theory.core_log_members(samples, N, features.phi.shape[2], psi.shape[0], delta, TOLERANCE)
+    return covering.log_members(samples, N, features.phi.shape[2], psi.shape[0], delta, TOLERANCE)
 
 
 def check_threshold(config: RunConfig, threshold: float | None) -> None:
