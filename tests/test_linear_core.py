@@ -233,8 +233,8 @@ def test_the_least_proved_scale_and_what_it_is_worth():
         problem, algo = build(config)
         return proved_scale(algo, problem.world.mdp, config.num_iterations), standing(config, algo, problem).kind
 
-    size = covering.log_members(2_000, 10, 5, 8, DELTA, linear_core.TOLERANCE)
-    c = 20 / 2 * math.sqrt(0.01 * 5 + 2 * (size + math.log(10 / DELTA)) / 200)
+    size = covering.log_members(2_000, 20, 5, 8, DELTA, linear_core.TOLERANCE)
+    c = 20 / 2 * math.sqrt(0.01 * 5 + 2 * (size + math.log(20 / DELTA)) / 100)
     assert found() == (pytest.approx(c), "heuristic")
     assert found(f"bonus_scale={c * 1.001}")[1] == "bound"
     assert found("bonus_scale=999", "model.method=regression") == (None, "heuristic")

@@ -6,7 +6,7 @@ P <= (1 + kappa) P_net everywhere, kappa = (d' - 1) / m:
 
     ln of the net's size = d ln (m + 2 d' - 2 over d' - 1)                    about d (d' - 1) ln m
 
-For one such net, maximum likelihood over the class is no worse than over a finite class with ln |Upsilon| = `log_members`
+So the lemma about maximum likelihood over a finite class holds here too, with `log_members` in place of ln |Upsilon|
 (docs/theory.md, a continuous class).
 """
 
@@ -15,9 +15,7 @@ import math
 _FINENESS = [2**power for power in range(60)]
 
 
-def log_members(
-    samples: int, N: int, dim: int, core_dim: int, delta: float, tolerance: float = 0.0
-) -> float:
+def log_members(samples: int, N: int, dim: int, core_dim: int, delta: float, tolerance: float = 0.0) -> float:
     """Return the D for which sum TV^2 <= 2 (D + ln(N / delta)) over `samples` samples, for all of N fits that are
     within `tolerance` nats of the largest likelihood, with probability 1 - delta. It holds for a net of any fineness,
     so this is the least of them."""
@@ -33,4 +31,4 @@ def log_members(
 
 def log_net(m: int, dim: int, core_dim: int) -> float:
     """Return ln of the size of the net of fineness m."""
-    return dim * sum(math.log((m + core_dim - 1 + i) / i) for i in range(1, core_dim))
+    return dim * math.fsum(math.log((m + core_dim - 1 + i) / i) for i in range(1, core_dim))

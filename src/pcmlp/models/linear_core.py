@@ -95,8 +95,8 @@ def most_likely(
     No round makes the likelihood smaller. A latent without data keeps its row.
     """
 
-    # The gap is carried: under vmap JAX computes `far` twice in a round, and if the two were rounded differently, a seed
-    # could be told to wait and the loop to go on, for ever.
+    # The gap is carried because under vmap JAX computes `far` twice in a round: if rounding made the two differ, a seed
+    # would wait in a loop that never ends.
     def far(carry: tuple) -> Bool[Array, ""]:
         _, _, gap, rounds = carry
         return (gap > TOLERANCE) & (rounds < _ROUNDS)
