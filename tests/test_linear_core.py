@@ -223,7 +223,7 @@ def test_what_replaces_the_logarithm_of_the_class():
     sizes = [covering.log_members(n, 20, 5, 8, 0.1) for n in (10, 1_000, 100_000)]
     assert np.all(np.diff(sizes) > 0)
     growth = [covering.log_members(10**power, 20, 5, 8, 0.1) for power in (11, 12)]
-    assert np.diff(growth) / 35 == pytest.approx(math.log(10), rel=0.01)  # d (d' - 1) ln n
+    assert np.diff(growth) / 35 == pytest.approx(math.log(10), rel=0.03)  # d (d' - 1) ln n
     assert covering.log_members(1_000, 20, 5, 8, 0.1, tolerance=1) > sizes[1] + 0.5
 
 

@@ -115,7 +115,7 @@ def neighbours(rng: np.random.Generator, truth: np.ndarray, members: int) -> np.
 
 
 class CoreMDP(Task):
-    """A random linear MDP of Yang and Wang: P(s' | s, a) = phi(s, a)^T M psi(s'), where only the core M is unknown.
+    """A random linear MDP with known phi and psi: P(s' | s, a) = phi(s, a)^T M psi(s').
 
     The states are divided into `rank` levels, and latent z leads to level z nine times in ten, else back to level 0. In
     every state one action leads mostly to the next level and the others to level 0. The state that uniform play visits
