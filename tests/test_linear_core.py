@@ -224,7 +224,7 @@ def test_what_replaces_the_logarithm_of_the_class():
     assert np.all(np.diff(sizes) > 0)
     growth = [covering.log_members(10**power, 20, 5, 8, 0.1) for power in (11, 12)]
     assert np.diff(growth) / 35 == pytest.approx(math.log(10), rel=0.03)  # d (d' - 1) ln n
-    assert covering.log_members(1_000, 20, 5, 8, 0.1, tolerance=1) > sizes[1] + 0.5
+    assert covering.log_members(1_000, 20, 5, 8, 0.1, tolerance=1.0) > sizes[1] + 0.5
 
 
 def test_the_least_proved_scale_and_what_it_is_worth():

@@ -119,7 +119,7 @@ class CoreMDP(Task):
 
     The states are divided into `rank` levels, and latent z leads to level z nine times in ten, else back to level 0. In
     every state one action leads mostly to the next level and the others to level 0. The state that uniform play visits
-    least pays 1 per visit, the one that it visits most a tenth: enough to keep a learner that only exploits.
+    least pays 1 per visit, the one that it visits most a tenth: often enough to keep a learner that only exploits.
     """
 
     kind: ClassVar[str] = "finite"
