@@ -56,6 +56,7 @@ def test_list_has_a_line_for_each_name(capsys):
     for name in (
         "combination-lock",
         "low-rank",
+        "linear-core",
         "knr-lds",
         "knr-poly",
         "pcmlp-linear",

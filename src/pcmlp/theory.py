@@ -54,7 +54,12 @@ def linear_mdp_gap(N: int, horizon: int, dim: int) -> float:
 
 def linear_mdp_error(N: int, M: int, delta: Real, members: int) -> float:
     """Return N eps_stat of the maximum-likelihood lemma, for all N iterations at once: must be at most 1."""
-    return 2 * N * math.log(members * N / delta) / M
+    return model_error(N, M, delta, math.log(members))
+
+
+def model_error(N: int, M: int, delta: Real, log_members: Real) -> float:
+    """Return `linear_mdp_error` of a class of which only ln |Upsilon|, or what replaces it, is known."""
+    return 2 * N * (log_members + math.log(N / delta)) / M
 
 
 def linear_mdp_scale(horizon: int, dim: int, ridge: Real = RIDGE, error: Real = 1) -> float:

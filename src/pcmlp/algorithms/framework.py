@@ -21,7 +21,7 @@ from pcmlp.cover import Cover, Mixture, best_policy
 from pcmlp.errors import ConfigError
 from pcmlp.features import TaskFeatures, check_draw, check_norm
 from pcmlp.imagine import imagine
-from pcmlp.models import KNR, Regulator, TaskModel
+from pcmlp.models import KNR, LinearCore, Regulator, TaskModel
 from pcmlp.planners import Optimistic, ValueIteration
 from pcmlp.programs import brief_program, program
 from pcmlp.replay import Replay, Transitions, drop_nonfinite
@@ -122,6 +122,10 @@ def bind_model(model: Model, own: Model | None, phi: Features) -> Model:
         return own
     if isinstance(model, Regulator) and isinstance(own, KNR):
         return dataclasses.replace(model, features=phi, sigma=own.sigma, radius=model.radius or own.radius)
+    if isinstance(model, LinearCore) and isinstance(own, LinearCore):
+        return dataclasses.replace(model, features=own.features, psi=own.psi)
+    if isinstance(model, LinearCore):
+        model.factors()  # raises if there are none
     if isinstance(model, TaskModel) or (isinstance(model, Regulator) and model.features is None):
         raise ConfigError(
             "fits a model of the task's own class and the task has none; give an algorithm that brings its model"

@@ -54,6 +54,7 @@ METHOD = Method(
             "gym": {"steps": 30_000, "eval_episodes": 20},
             "finite": {"steps": 4_000, "samples_per_policy": 1},
             "low-rank": {"steps": 50_000, "samples_per_policy": 1_000},
+            "linear-core": {"steps": 8_000, "samples_per_policy": 100},
             "regulator": {"steps": 600, "samples_per_policy": 40},
             "knr-poly": {"steps": 800, "samples_per_policy": 80},
         }

@@ -4,6 +4,7 @@ from pcmlp.models.ball import Ball, ConfidenceBall, PosteriorDraw
 from pcmlp.models.finite import LinearMDP, Tabular
 from pcmlp.models.known import Known, TaskModel
 from pcmlp.models.knr import KNR, KNRTransition
+from pcmlp.models.linear_core import LinearCore
 from pcmlp.models.neural import Neural, NeuralEnsemble, NeuralModel
 from pcmlp.models.outcome import OutcomeNet
 from pcmlp.models.probabilistic import Probabilistic
@@ -21,4 +22,5 @@ MODELS: dict[str, type[Model]] = {
     "knr": KNR,
     "knr-ball": ConfidenceBall,
     "knr-draw": PosteriorDraw,
+    "core": LinearCore,
 }

@@ -48,7 +48,7 @@ def check_transition(mdp: MDP) -> None:
 
 
 class TaskModel(Model):
-    """The task's own class: counts, a finite class with maximum likelihood, or regulators."""
+    """The task's own class: counts, linear MDPs, or regulators."""
 
     def init(self, key: Key[Array, ""], mdp: MDP) -> FittedModel:
         """Raise: Algorithm 1 takes the class from the problem (`PCMLP.bind`)."""

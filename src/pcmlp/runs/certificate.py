@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from pcmlp import theory
+from pcmlp import covering, theory
 from pcmlp.algorithms.certificate import exact_values
 from pcmlp.algorithms.deep import Deep
 from pcmlp.algorithms.framework import PCMLP
@@ -18,7 +18,8 @@ from pcmlp.algorithms.stages import round_up
 from pcmlp.errors import ConfigError
 from pcmlp.features import TaskFeatures, feature_dim
 from pcmlp.finite import FiniteTransition
-from pcmlp.models import KNR, LinearMDP, Tabular
+from pcmlp.models import KNR, LinearCore, LinearMDP, Tabular
+from pcmlp.models.linear_core import TOLERANCE
 from pcmlp.runs.config import RunConfig
 from pcmlp.runs.metrics import Row
 from pcmlp.spaces import Finite
@@ -73,7 +74,7 @@ def proved_scale(algo: PCMLP, mdp: MDP, num_iterations: int, *, own_features: bo
     if isinstance(model, KNR):
         assert model.radius is not None
         return theory.knr_scale(H, model.radius, model.sigma, algo.ridge) if own_features else None
-    if not isinstance(model, LinearMDP | Tabular) or not isinstance(mdp.transition, FiniteTransition):
+    if not isinstance(model, LinearCore | LinearMDP | Tabular) or not isinstance(mdp.transition, FiniteTransition):
         return None
     assert callable(algo.features)
     dim = feature_dim(algo.features, mdp)
@@ -82,15 +83,25 @@ def proved_scale(algo: PCMLP, mdp: MDP, num_iterations: int, *, own_features: bo
         table = np.asarray(mdp.transition.probabilities())
         sure = algo.fit_samples is None and own_features and bool(np.all((table == 0) | (table == 1)))
         return H * math.sqrt(algo.ridge) / 2 if sure else None
-    members = model.upsilon.shape[0]
+    if isinstance(model, LinearCore) and model.method == "regression":
+        return None
     K = algo.samples_per_policy
     if algo.fit_samples is None:
         K = K if algo.draws == "iid" else round_up(K, H)
-        return theory.linear_mdp_run_scale(H, dim, algo.ridge, N, K, DELTA, math.log(members))
+        return theory.linear_mdp_run_scale(H, dim, algo.ridge, N, K, DELTA, class_size(model, N * K, N, DELTA))
     if algo.draws != "iid" or theory.covariance_samples(N, dim, DELTA / 2, algo.ridge) > K:
         return None
-    error = theory.linear_mdp_error(N, algo.fit_samples, DELTA / 2, members)
+    M = algo.fit_samples
+    error = theory.model_error(N, M, DELTA / 2, class_size(model, M, N, DELTA / 2))
     return theory.linear_mdp_scale(H, dim, algo.ridge, error)
+
+
+def class_size(model: LinearCore | LinearMDP, samples: int, N: int, delta: float) -> float:
+    """Return ln |Upsilon|, or what replaces it for a continuous class that is fitted to so many samples."""
+    if isinstance(model, LinearMDP):
+        return math.log(model.upsilon.shape[0])
+    features, psi = model.factors()
+    return covering.log_members(samples, N, features.phi.shape[2], psi.shape[0], delta, TOLERANCE)
 
 
 def check_threshold(config: RunConfig, threshold: float | None) -> None:

@@ -2,7 +2,7 @@
 
 from pcmlp.tasks.classic import Acrobot, CartPole, MountainCar, Pendulum
 from pcmlp.tasks.dock import Dock
-from pcmlp.tasks.finite import CombinationLock, LowRank
+from pcmlp.tasks.finite import CombinationLock, CoreMDP, LowRank
 from pcmlp.tasks.knr import DoubleWell, LinearSystem
 from pcmlp.tasks.mujoco import robots
 from pcmlp.tasks.mujoco.ant_umaze import AntUMaze
@@ -13,6 +13,7 @@ from pcmlp.types import Task
 TASKS: dict[str, type[Task]] = {
     "combination-lock": CombinationLock,
     "low-rank": LowRank,
+    "linear-core": CoreMDP,
     "knr-lds": LinearSystem,
     "knr-poly": DoubleWell,
     "mountain-car": MountainCar,
