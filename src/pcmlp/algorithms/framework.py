@@ -21,7 +21,7 @@ from pcmlp.cover import Cover, Mixture, best_policy
 from pcmlp.errors import ConfigError
 from pcmlp.features import TaskFeatures, check_draw, check_norm
 from pcmlp.imagine import imagine
-from pcmlp.models import KNR, TaskModel
+from pcmlp.models import KNR, TaskModel, nearest_member
 from pcmlp.planners import ValueIteration
 from pcmlp.programs import brief_program, program
 from pcmlp.replay import Replay, Transitions, drop_nonfinite
@@ -80,7 +80,7 @@ class PCMLP(Algorithm):
             check_draw(phi, mdp)
             phi = phi.draw(jr.key(0), mdp, Transitions.example(mdp.states, mdp.actions))
         check_norm(phi, mdp)
-        return dataclasses.replace(self, features=phi, model=bind_model(self.model, problem.model, phi))
+        return dataclasses.replace(self, features=phi, model=bind_model(self.model, problem, phi))
 
     def start(self, keys: Key[Array, " seeds"], mdp: MDP, num_iterations: int) -> "CoverLearner":
         """Run lines 1 and 2 for all seeds."""
@@ -113,12 +113,16 @@ class PCMLP(Algorithm):
         return self.planner.imagined_steps(horizon)
 
 
-def bind_model(model: Model, own: Model | None, phi: Features) -> Model:
+def bind_model(model: Model, problem: Problem, phi: Features) -> Model:
     """Return the class P: the task's own, or regulators with the task's noise and the features `phi`."""
+    own = problem.model
     if isinstance(model, TaskModel) and own is not None:
         return own
     if isinstance(model, KNR) and isinstance(own, KNR):
-        return dataclasses.replace(model, features=phi, sigma=own.sigma, radius=model.radius or own.radius)
+        radius = model.radius or own.radius
+        if model.radius is None and phi is not problem.features and (near := nearest_member(problem.world.mdp, phi)):
+            radius = near.radius
+        return dataclasses.replace(model, features=phi, sigma=own.sigma, radius=radius)
     if isinstance(model, TaskModel) or (isinstance(model, KNR) and model.features is None):
         raise ConfigError(
             "fits a model of the task's own class and the task has none; give an algorithm that brings its model"

@@ -56,6 +56,8 @@ METHOD = Method(
             "low-rank": {"steps": 50_000, "samples_per_policy": 1_000},
             "regulator": {"steps": 600, "samples_per_policy": 40},
             "knr-poly": {"steps": 800, "samples_per_policy": 80},
+            "knr-pendulum": {"steps": 360, "samples_per_policy": 30},
+            "knr-rbf": {"steps": 360, "samples_per_policy": 30},
         }
     },
 )

@@ -2,7 +2,7 @@
 
 from pcmlp.models.finite import LinearMDP, Tabular
 from pcmlp.models.known import Known, TaskModel
-from pcmlp.models.knr import KNR, KNRTransition
+from pcmlp.models.knr import KNR, KNRTransition, nearest_member
 from pcmlp.models.neural import Neural, NeuralEnsemble, NeuralModel
 from pcmlp.models.outcome import OutcomeNet
 from pcmlp.models.probabilistic import Probabilistic

@@ -6,11 +6,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from pcmlp.algorithms.deep import Deep
+from pcmlp.algorithms.framework import PCMLP
 from pcmlp.algorithms.pc_pg import PCPG
 from pcmlp.imagine import unknown_functions
+from pcmlp.models import KNR, nearest_member
 from pcmlp.runs.callbacks import Callback, TensorBoard, listening, say, show_progress
 from pcmlp.runs.certificate import check_threshold, describe_threshold, standing
 from pcmlp.runs.checkpoint import ENDED, changed_machine, check_same, is_finished, latest_checkpoint
@@ -144,6 +147,7 @@ def opening_lines(run: Run, out: Path) -> list[str]:
     lines += [
         *world_notes(run.world, isinstance(run.algorithm, Deep)),
         *reward_free_notes(config.algorithm, run.problem),
+        *class_notes(run.algorithm, run.problem),
     ]
     if before is not None and (changes := changed_machine(before)):
         lines.append(f"the results may differ in the last bits from an uninterrupted run ({', '.join(changes)})")
@@ -189,3 +193,25 @@ def reward_free_notes(algorithm: Algorithm, problem: Problem) -> list[str]:
     ends = ", and the goal does not end an episode of exploring" if problem.goal_ends else ""
     seen = "; coverage in metrics.csv is the share of the map that was entered" if problem.map is not None else ""
     return [f"{line}{ends}{seen}"]
+
+
+def class_notes(algorithm: Algorithm, problem: Problem) -> list[str]:
+    """Return a line for a class of regulators that does not contain the truth: how far it is away, and what that means.
+
+    Two Gaussians whose means differ by x sigma have a total variation of at most x / 2, and each step of this size
+    changes the return by at most H.
+    """
+    if not (isinstance(algorithm, PCMLP) and isinstance(algorithm.model, KNR)):
+        return []
+    model, horizon = algorithm.model, problem.world.mdp.horizon
+    if model.features is None:
+        return []
+    near = nearest_member(problem.world.mdp, model.features, model.radius)
+    if near is None or near.is_truth:
+        return []
+    return [
+        f"the class of models does not contain the truth: over the task's box, its nearest member errs by {near.error:.3g} "
+        f"sigma on average and {near.largest:.3g} at most (|W| {np.linalg.norm(near.W):.3g}, model.radius {model.radius:.3g}). "
+        f"The theorem no longer promises a near-optimal policy: up to H^2/2 x {near.error:.2g} = "
+        f"{horizon**2 / 2 * near.error:.3g} of a return of {horizon} may be lost, however many samples there are"
+    ]
