@@ -30,7 +30,7 @@ METHOD = Method(
             "regulator": {"steps": 600, "eval_episodes": 20},
             "knr-poly": {"steps": 800, "bonus_scale": 0.05, "samples_per_policy": 80},
             "knr-pendulum": _SWUNG,
-            "knr-rbf": _SWUNG,
+            "knr-rbf": {**_SWUNG, "bonus_scale": 0.02},
         }
     },
     choices={"features": ("task", "polynomial", "fourier"), "planner": ("cem", "mppi")},

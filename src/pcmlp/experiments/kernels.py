@@ -11,6 +11,7 @@ added, and the distance says how many are enough. For the RBF kernel in n dimens
 grows like (ln N)^(n + 1) (Srinivas et al. 2010).
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -23,18 +24,18 @@ from jaxtyping import Float
 
 from pcmlp import theory
 from pcmlp.algorithms.framework import PCMLP, learn
-from pcmlp.experiments.experiment import Done, Rows, Tables, solved_columns
-from pcmlp.experiments.job import NO_BONUS, NO_COVER, Job, Scale
+from pcmlp.experiments.experiment import Done, Row, Rows, Tables, slope, solved_columns
+from pcmlp.experiments.job import NO_BONUS, NO_COVER, SEEDS, Job, Scale
 from pcmlp.experiments.lemmas import planned_value
 from pcmlp.experiments.theorems import gaps, make_row
 from pcmlp.features import Fourier, FourierFeatures
 from pcmlp.models import KNR, nearest_member
 from pcmlp.models.knr import KNRTransition, constrained_least_squares
 from pcmlp.planners import CEM
+from pcmlp.replay import Transitions
 from pcmlp.runs.certificate import proved_scale
 from pcmlp.runs.config import RunConfig, build, resolve, seed_keys
 from pcmlp.runs.metrics import read_metrics, read_table
-from pcmlp.replay import Transitions
 from pcmlp.types import MDP, Features
 
 _KNR, _PENDULUM, _RBF = "pcmlp-knr", "knr-pendulum", "knr-rbf"
@@ -66,19 +67,19 @@ def _fourier(dim: int, width: float) -> tuple[str, ...]:
 
 def jobs() -> list[Job]:
     """Return the runs: the classes, the controls, and the certificates."""
-    runs = [_job(_PENDULUM, label, _KNR, settings) for label, settings in classes().items()]
-    runs += [_job(_PENDULUM, label, _KNR, (*_fourier(_DIM, _WIDTH), off)) for label, off in _CONTROLS.items()]
-    runs += [_job(_RBF, label, _KNR, off) for label, off in {"own": (), **_each(_CONTROLS)}.items()]
-    runs += [_job(task, "random", "random", ()) for task in (_PENDULUM, _RBF)]
-    return runs + [certified_job(task, label) for task, labels in _CERTIFIED.items() for label in labels]
+    kernel = _fourier(_DIM, _WIDTH)
+    runs = {
+        _PENDULUM: classes() | {label: (*kernel, off) for label, off in _CONTROLS.items()},
+        _RBF: {"own": ()} | {label: (off,) for label, off in _CONTROLS.items()},
+    }
+    learned = [_job(task, label, _KNR, settings) for task, made in runs.items() for label, settings in made.items()]
+    played = [_job(task, "random", "random", ()) for task in runs]
+    certified = [certified_job(task, label) for task, labels in _CERTIFIED.items() for label in labels]
+    return [*learned, *played, *certified]
 
 
 def _job(task: str, label: str, algo: str, settings: tuple[str, ...]) -> Job:
     return Job("theory", task, label, algo, _STEPS, settings)
-
-
-def _each(settings: dict[str, str]) -> dict[str, tuple[str, ...]]:
-    return {label: (setting,) for label, setting in settings.items()}
 
 
 def certified_job(task: str, label: str) -> Job:
@@ -86,24 +87,16 @@ def certified_job(task: str, label: str) -> Job:
     proved with the preset's ridge, `preset` the defaults."""
     steps, changed = _CERTIFIED_STEPS[task], ()
     if label != "preset":
-        config = resolve(task, _KNR, (0,), steps, _CHEAP)
-        changed = _theorem_settings(config) if label == "theorem" else _proved_settings(config)
+        changed = _proved_settings(resolve(task, _KNR, (0,), steps, _CHEAP), label)
     return Job("theory", task, f"certificate-{label}", _KNR, steps, (*_CHEAP, *changed), tuple(range(100)))
 
 
-def _theorem_settings(config: RunConfig) -> tuple[str, ...]:
+def _proved_settings(config: RunConfig, label: str) -> tuple[str, ...]:
     problem, algo = build(config)
     assert isinstance(algo, PCMLP)
-    assert isinstance(algo.model, KNR)
-    assert algo.model.radius is not None
-    c = theory.knr_scale(problem.world.mdp.horizon, algo.model.radius, algo.model.sigma)
-    return (f"bonus_scale={c!r}", "ridge=1")
-
-
-def _proved_settings(config: RunConfig) -> tuple[str, ...]:
-    problem, algo = build(config)
-    assert isinstance(algo, PCMLP)
-    return (f"bonus_scale={proved_scale(algo, problem.world.mdp, config.num_iterations)!r}",)
+    ridge = theory.RIDGE if label == "theorem" else algo.ridge
+    c = proved_scale(dataclasses.replace(algo, ridge=ridge), problem.world.mdp, config.num_iterations)
+    return (f"bonus_scale={c!r}", f"ridge={ridge:g}")
 
 
 def tables(done: Done) -> Tables:
@@ -171,9 +164,9 @@ class Data(NamedTuple):
         return np.asarray(made, np.float64)
 
 
-def explored(scale: Scale) -> list[Data]:
+def explored(scale: Scale, count: int) -> list[Data]:
     """Return the data of each seed of a run that explores `knr-pendulum` with the kernel's features."""
-    seeds = tuple(range(max(2, scale.size("lemma_runs", 4))))
+    seeds = SEEDS[:count]
     job = Job("theory", _PENDULUM, "data", _KNR, _STEPS, (*_fourier(_DIM, _WIDTH), "eval_every=0"), seeds)
     config = Scale(scale.name, iterations=scale.iterations, tiny=scale.tiny).apply(job).config()
     problem, algo = build(config)
@@ -188,7 +181,7 @@ def explored(scale: Scale) -> list[Data]:
 def measure_classes(scale: Scale) -> Rows:
     """Compare all classes on the same data: how near each comes to the truth, how well it predicts the data of another
     seed, and how far its bonus and its information gain are from those of the exact kernel."""
-    data = explored(scale)
+    data = explored(scale, scale.size("lemma_runs", 4))
     rows: Rows = []
     for label, settings in classes().items():
         config = resolve(_PENDULUM, _KNR, (0,), _STEPS, settings)
@@ -240,26 +233,21 @@ def measure_growth(scale: Scale) -> Rows:
 
     `power` is the slope of ln(gain) against ln(ln(N)) since the row before; at most n + 1 = 5 is known for large N.
     """
-    run = explored(scale)[0]
+    run = explored(scale, 1)[0]
     states, actions = run.mdp.boxes
     sizes = [n for n in (30, 100, 300, 1_000, 3_000) if n <= max(100, scale.size("lemma_samples", 3_000))]
     low, high = (np.concatenate([a, b]) for a, b in ((states.low, actions.low), (states.high, actions.high)))
     uniform = np.random.default_rng(0).uniform(low, high, (sizes[-1], low.size))
     steps = range(1, len(run.pairs) // run.per_policy + 1)
     rows: Rows = []
-    for source, pairs, counts in (
-        ("policies", run.pairs, [run.per_policy * n for n in steps]),
-        ("uniform", uniform, sizes),
-    ):
-        grown: Rows = []
+    made = {"policies": (run.pairs, [run.per_policy * n for n in steps]), "uniform": (uniform, sizes)}
+    for source, (pairs, counts) in made.items():
+        before: Row | None = None
         for count in counts:
-            grown.append({"pairs": source, "samples": count, **gains(run._replace(pairs=pairs[:count]))})
-        for before, row in zip([None, *grown], grown, strict=False):
-            power: float | str = ""
-            if before is not None:
-                ratio = math.log(math.log(row["samples"]) / math.log(before["samples"]))
-                power = math.log(row["kernel"] / before["kernel"]) / ratio
-            rows.append({**row, "power": power})
+            logs = {"samples": count, "ln_samples": math.log(count), **gains(run._replace(pairs=pairs[:count]))}
+            power = slope([before, logs], "ln_samples", "kernel") if before else ""
+            rows.append({"pairs": source, **logs, "power": power})
+            before = logs
     return rows
 
 

@@ -27,7 +27,7 @@ from pcmlp.types import MDP, Action, Features, FittedModel, Metrics, Model, Stat
 
 _FAILURE = 0.1  # delta in the state bound B
 _POINTS = 1000  # pairs at which a class is compared with the truth, and two more for each feature
-_WORTH = 1e-4  # mean squared error, in units of sigma^2, that one unit of |W|_F^2 has to remove
+_WORTH = 1e-4  # the mean squared error, in units of sigma^2, that a unit of |W|_F^2 has to remove
 _ROUNDING = 1e-12  # ridge of a fit without noise
 _EXACT = 0.01  # a member this near to the truth, in units of sigma, is the truth up to rounding
 _BISECTIONS = 60
@@ -53,7 +53,9 @@ class KNR(Model):
 
     # paper: SGD / here: one of three methods, by default exact least squares, which needs fewer samples
     method: Literal["exact", "sgd", "sgd-corrected"] = setting("exact", "how W is fitted")
-    radius: float | None = setting(None, "F; none: 1.25 |W| of the class's member that is nearest to the truth", above=0)
+    radius: float | None = setting(
+        None, "F; none: 1.25 |W| of the class's member that is nearest to the truth", above=0
+    )
     # These are set from the problem (`PCMLP.bind`).
     features: Features | None = None
     sigma: float = 0.0
@@ -184,7 +186,7 @@ class Nearest(NamedTuple):
 
 
 def nearest_member(mdp: MDP, features: Features, radius: float | None = None) -> Nearest | None:
-    """Return the W with |W|_F <= F that minimises E |W phi - mean of s'|^2; None where the truth's mean is not known, or
+    """Return the W with |W|_F <= F that minimises E |W phi - mean of s'|^2; None if the truth's mean is not known, or
     the box has no bounds.
 
     If no radius is given, it minimises E |W phi - mean of s'|^2 / sigma^2 + 1e-4 |W|_F^2: nearly collinear features

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 
 from pcmlp.algorithms.deep import Deep
@@ -196,22 +195,20 @@ def reward_free_notes(algorithm: Algorithm, problem: Problem) -> list[str]:
 
 
 def class_notes(algorithm: Algorithm, problem: Problem) -> list[str]:
-    """Return a line for a class of regulators that does not contain the truth: how far it is away, and what that means.
+    """Return a line for a class of regulators that does not contain the truth: how far away it is, and what that costs.
 
-    Two Gaussians whose means differ by x sigma have a total variation of at most x / 2, and each step of this size
-    changes the return by at most H.
+    If two Gaussians have means x sigma apart, their total variation is at most x / 2. So the best member misjudges the
+    value of a policy by at most H^2 x / 2, and the policy that is best in it loses at most twice that.
     """
-    if not (isinstance(algorithm, PCMLP) and isinstance(algorithm.model, KNR)):
+    if not (isinstance(algorithm, PCMLP) and isinstance(algorithm.model, KNR) and algorithm.model.features):
         return []
-    model, horizon = algorithm.model, problem.world.mdp.horizon
-    if model.features is None:
-        return []
-    near = nearest_member(problem.world.mdp, model.features, model.radius)
+    near = nearest_member(problem.world.mdp, algorithm.model.features, algorithm.model.radius)
     if near is None or near.is_truth:
         return []
+    horizon = problem.world.mdp.horizon
+    away = f"its nearest member errs by {near.error:.3g} sigma (root mean square; {near.largest:.3g} at most)"
+    loss = f"H^2 x {near.error:.3g} = {horizon**2 * near.error:.3g} of a return of {horizon}"
     return [
-        f"the class of models does not contain the truth: over the task's box, its nearest member errs by {near.error:.3g} "
-        f"sigma on average and {near.largest:.3g} at most (|W| {np.linalg.norm(near.W):.3g}, model.radius {model.radius:.3g}). "
-        f"The theorem no longer promises a near-optimal policy: up to H^2/2 x {near.error:.2g} = "
-        f"{horizon**2 / 2 * near.error:.3g} of a return of {horizon} may be lost, however many samples there are"
+        f"the class of models does not contain the truth: over the task's box, {away}; however many samples there are, "
+        f"the theorem then only promises to lose at most {loss}; give other features or a larger model.radius"
     ]

@@ -1,6 +1,7 @@
 """Kernelized nonlinear regulators in pure JAX: s' = W* phi(s, a) + N(0, sigma^2 I) (paper: sections 1 and 3).
 
-phi is linear, polynomial, trigonometric, or random Fourier features of the RBF kernel. All tasks pay for being in a small region far from the start, and about a hundredth of that for rest:
+phi is linear, polynomial, trigonometric, or random Fourier features of an RBF kernel. All tasks pay for being in a
+small region far from the start, and about a hundredth of that for rest:
 
     r(s, a, s') = 0.99 [ |position(s') - goal| <= radius ] + 0.01 (1 - |a|^2 / dim(a))      in [0, 1]
 
@@ -120,6 +121,7 @@ class DoubleWell(Task):
         start = jnp.array([-1.0, 0.0])
         goal = GoalReward(jnp.array([1.0]), 0.3)
         return regulator(features, W, (states, Box.of(1.0, 1)), start, goal, self.horizon, self.sigma)
+
 
 _DAMPING, _TORQUE = 0.1, 0.6  # gravity's torque is sin(angle): the motor holds 37 degrees
 _BOUND = (1.3, 1.3, 4.0)  # of c, s and v: further than full throttle gets, with room for noise
