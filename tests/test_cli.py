@@ -58,6 +58,8 @@ def test_list_has_a_line_for_each_name(capsys):
         "low-rank",
         "knr-lds",
         "knr-poly",
+        "knr-pendulum",
+        "knr-rbf",
         "pcmlp-linear",
         "pcmlp-knr",
         "random",

@@ -96,7 +96,7 @@ def test_the_nearest_member_is_the_truth_where_the_class_contains_it():
 
 
 def test_the_nearest_member_is_found_by_hand_for_a_known_error():
-    """Without the feature of the motor, the error is that of the motor: the mean square of 0.35 x 0.6 a^5 is its 1/11."""
+    """Without the motor's feature, the error is that of the motor, 0.35 x 0.6 a^5; the mean of a^10 is 1/11."""
     _, _, mdp = bound(PENDULUM)
     own = mdp.transition.features
     near = nearest_member(mdp, lambda s, a: own(s, jnp.zeros_like(a)))

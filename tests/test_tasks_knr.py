@@ -79,7 +79,7 @@ def test_full_throttle_stays_where_phi_is_bounded(name):
         return jax.lax.scan(step, mdp.initial(key), jr.split(move_key, mdp.horizon))[1]
 
     phi = jax.vmap(episode)(jr.split(jr.key(0), 50))
-    assert jnp.max(jnp.linalg.norm(phi, axis=-1)) <= 1.0
+    assert jnp.max(jnp.linalg.norm(phi, axis=-1)) <= 1.0 + 1e-5
 
 
 def test_small_actions_do_nothing_on_the_cart_and_rest_pays_a_hundredth():
@@ -129,12 +129,12 @@ def test_the_pendulum_cannot_be_held_up_and_must_be_swung(name):
     mdp = TASKS[name].build().world.mdp
     assert swing(mdp, lambda s: jnp.ones(1))[:, 0].min() > 0
     start = mdp.initial(jr.key(0))
-    for throttle, reached in ((jnp.ones(1), False), (None, True)):
-        visited = swing(
-            mdp, lambda s, throttle=throttle: jnp.where(s[2:] < 0, -1.0, 1.0) if throttle is None else throttle
-        )
-        paid = [float(mdp.reward(start, jnp.zeros(1), jnp.asarray(s))) for s in visited]
-        assert (max(paid) > 0.9) == reached
+
+    def best_reward(throttle):
+        return max(float(mdp.reward(start, jnp.zeros(1), jnp.asarray(s))) for s in swing(mdp, throttle))
+
+    assert best_reward(lambda s: jnp.ones(1)) < 0.1
+    assert best_reward(lambda s: jnp.where(s[2:] < 0, -1.0, 1.0)) > 0.9
 
 
 def test_a_pendulum_at_rest_says_nothing_about_its_motor():

@@ -44,8 +44,7 @@ _DIMS, _DIM = (20, 50, 100, 200), 100  # features of the sweep, and of the sweep
 _WIDTHS, _WIDTH = (0.5, 1.0, 2.0, 4.0, 16.0), 2.0  # bandwidths, in stds of the box
 _DEGREES = (1, 2, 3)
 _CONTROLS = {"no-bonus": NO_BONUS, "covariance-off": NO_COVER}
-_CERTIFIED = {_PENDULUM: ("theorem", "proved", "preset"), _RBF: ("theorem", "preset")}
-_CERTIFIED_STEPS = {_PENDULUM: 120, _RBF: 60}  # four policies, and two
+_CERTIFIED, _CERTIFIED_STEPS = ("theorem", "proved", "preset"), 120  # four policies
 _CHEAP = ("planner.num_plans=25", "planner.elites=3", "eval_episodes=1", "eval_every=0")
 
 
@@ -74,7 +73,7 @@ def jobs() -> list[Job]:
     }
     learned = [_job(task, label, _KNR, settings) for task, made in runs.items() for label, settings in made.items()]
     played = [_job(task, "random", "random", ()) for task in runs]
-    certified = [certified_job(task, label) for task, labels in _CERTIFIED.items() for label in labels]
+    certified = [certified_job(task, label) for task in runs for label in _CERTIFIED]
     return [*learned, *played, *certified]
 
 
@@ -85,10 +84,10 @@ def _job(task: str, label: str, algo: str, settings: tuple[str, ...]) -> Job:
 def certified_job(task: str, label: str) -> Job:
     """Return a hundred runs with certificates: `theorem` has the theorem's c and ridge 1, `proved` the least c that is
     proved with the preset's ridge, `preset` the defaults."""
-    steps, changed = _CERTIFIED_STEPS[task], ()
+    changed: tuple[str, ...] = ()
     if label != "preset":
-        changed = _proved_settings(resolve(task, _KNR, (0,), steps, _CHEAP), label)
-    return Job("theory", task, f"certificate-{label}", _KNR, steps, (*_CHEAP, *changed), tuple(range(100)))
+        changed = _proved_settings(resolve(task, _KNR, (0,), _CERTIFIED_STEPS, _CHEAP), label)
+    return Job("theory", task, f"certificate-{label}", _KNR, _CERTIFIED_STEPS, (*_CHEAP, *changed), tuple(range(100)))
 
 
 def _proved_settings(config: RunConfig, label: str) -> tuple[str, ...]:
