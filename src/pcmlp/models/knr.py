@@ -167,6 +167,11 @@ def constrained_least_squares(
     return W.T
 
 
+def known_radius(W: Float[np.ndarray, "s d"]) -> float:
+    """Return F for a learner that knows the norm of W to within a quarter."""
+    return 1.25 * float(np.linalg.norm(W))
+
+
 class Nearest(NamedTuple):
     """The member of a class that is nearest to the truth, over random pairs of the task's box."""
 
@@ -181,8 +186,8 @@ class Nearest(NamedTuple):
 
     @property
     def radius(self) -> float:
-        """An F with which the learner knows the member's norm to within a quarter."""
-        return 1.25 * float(np.linalg.norm(self.W))
+        """F of a learner that is told this member's norm."""
+        return known_radius(self.W)
 
 
 def nearest_member(mdp: MDP, features: Features, radius: float | None = None) -> Nearest | None:

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Key
 
 from pcmlp.features.fourier import Fourier
 from pcmlp.features.polynomial import PolynomialFeatures
-from pcmlp.models.knr import KNR, KNRTransition, nearest_member
+from pcmlp.models.knr import KNR, KNRTransition, known_radius, nearest_member
 from pcmlp.replay import Transitions
 from pcmlp.settings import setting
 from pcmlp.spaces import Box
@@ -171,10 +171,10 @@ class RegulatedPendulum(Task):
 
 
 class KernelPendulum(Task):
-    """The member of an RBF kernel's class that is nearest to `knr-pendulum`, with known phi: random Fourier features.
+    """The pendulum of `knr-pendulum` as its nearest member in the class of an RBF kernel.
 
-    So the class contains the truth and its norm is known, as the theorem asks, and no coordinate of the state has to
-    be guessed. The world is a pendulum up to the error of these features.
+    phi are random Fourier features and known to the learner. So the class contains the truth and its norm is known, as
+    the theorem asks. The world is a pendulum up to the error of these features.
     """
 
     kind: ClassVar[str] = "regulator"
@@ -203,8 +203,7 @@ def regulator(
     features: Features, W: np.ndarray, spaces: tuple[Box, Box], start: Array, goal: GoalReward, H: int, sigma: float
 ) -> Problem:
     """Return the world s' = W phi(s, a) + N(0, sigma^2 I), phi and the class of models."""
-    radius = 1.25 * float(np.linalg.norm(W))  # F: the learner knows the norm to within a quarter
     truth = KNRTransition(jnp.asarray(W, jnp.float32), features, sigma)
     mdp = MDP(StartAt(start), truth, goal, never, *spaces, H)
-    model = KNR(radius=radius, features=features, sigma=sigma)
+    model = KNR(radius=known_radius(W), features=features, sigma=sigma)
     return Problem(JaxWorld(mdp), features, model, success_return=0.99)
