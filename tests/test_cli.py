@@ -59,6 +59,8 @@ def test_list_has_a_line_for_each_name(capsys):
         "linear-core",
         "knr-lds",
         "knr-poly",
+        "knr-pendulum",
+        "knr-rbf",
         "pcmlp-linear",
         "pcmlp-knr",
         "random",

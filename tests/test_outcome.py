@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from spaces_only import spaces_only
 
-from pcmlp.imagine import unknown_functions
+from pcmlp.imagine import Unknown, unknown_functions
 from pcmlp.models import Neural, OutcomeNet
 from pcmlp.models.outcome import WithOutcome
 from pcmlp.replay import Replay, Transitions
 from pcmlp.runs.run import blank_unseen
 from pcmlp.runs.train import outcome_notes
 from pcmlp.spaces import Box
-from pcmlp.types import Unknown, never
+from pcmlp.types import never
 
 NET = OutcomeNet(steps=400, batch=64, rate=3e-3)
 MDP = spaces_only(Box.of(1.0, 2), Box.of(1.0, 1))

@@ -21,6 +21,7 @@ from pcmlp.errors import ConfigError
 from pcmlp.experiments import held_out
 from pcmlp.experiments.experiment import Done, write_table
 from pcmlp.experiments.job import SMOKE
+from pcmlp.imagine import Unknown
 from pcmlp.planners import GuidedPolicy
 from pcmlp.runs import plan as planning
 from pcmlp.runs.config import build, resolve, to_json
@@ -30,7 +31,7 @@ from pcmlp.runs.policy import Aim, Functions, SavedRun, load_run, read_plan, wit
 from pcmlp.runs.train import train
 from pcmlp.tasks import TASKS
 from pcmlp.trees import take
-from pcmlp.types import Planner, Unknown, never
+from pcmlp.types import Planner, never
 
 SEEDS = (3, 8)
 FILE = """

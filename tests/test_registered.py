@@ -14,11 +14,11 @@ from rich.console import Console
 
 from pcmlp.cli import main
 from pcmlp.errors import ConfigError, EnvironmentFault
+from pcmlp.imagine import Unknown
 from pcmlp.runs.config import build, build_problem, from_json, resolve, to_json
 from pcmlp.runs.metrics import read_metrics
 from pcmlp.runs.train import train
 from pcmlp.tasks.host import GymnasiumWorld
-from pcmlp.types import Unknown
 
 
 class Corridor(gymnasium.Env):

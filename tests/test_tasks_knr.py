@@ -10,9 +10,14 @@ from pcmlp.errors import ConfigError
 from pcmlp.features import check_norm
 from pcmlp.models import KNR, KNRTransition
 from pcmlp.runs.config import resolve
-from pcmlp.tasks.knr import DoubleWell, LinearSystem
+from pcmlp.tasks.knr import DoubleWell, KernelPendulum, LinearSystem, RegulatedPendulum
 
-TASKS = {"knr-lds": LinearSystem(), "knr-poly": DoubleWell()}
+TASKS = {
+    "knr-lds": LinearSystem(),
+    "knr-poly": DoubleWell(),
+    "knr-pendulum": RegulatedPendulum(),
+    "knr-rbf": KernelPendulum(),
+}
 
 
 def cart(s, a):
@@ -27,7 +32,13 @@ def well(s, a):
     return np.array([p + 0.3 * v, v])
 
 
-@pytest.mark.parametrize(("name", "dynamics"), [("knr-lds", cart), ("knr-poly", well)])
+def pendulum(s, a):
+    angle, radius = np.arctan2(s[1], s[0]) + 0.35 * s[2], np.hypot(s[0], s[1])
+    height = radius * np.sin(angle)
+    return np.array([radius * np.cos(angle), height, s[2] - 0.35 * (height + 0.1 * s[2] - 0.6 * a[0] ** 5)])
+
+
+@pytest.mark.parametrize(("name", "dynamics"), [("knr-lds", cart), ("knr-poly", well), ("knr-pendulum", pendulum)])
 def test_mean_dynamics(name, dynamics):
     mdp = TASKS[name].build().world.mdp
     for key in jr.split(jr.key(0), 50):
@@ -89,7 +100,7 @@ def test_full_throttle_stays_where_phi_is_bounded(name):
         return jax.lax.scan(step, mdp.initial(key), jr.split(move_key, mdp.horizon))[1]
 
     phi = jax.vmap(episode)(jr.split(jr.key(0), 50))
-    assert jnp.max(jnp.linalg.norm(phi, axis=-1)) <= 1.0
+    assert jnp.max(jnp.linalg.norm(phi, axis=-1)) <= 1.0 + 1e-5
 
 
 def test_small_actions_do_nothing_on_the_cart_and_rest_pays_a_hundredth():
@@ -102,7 +113,12 @@ def test_small_actions_do_nothing_on_the_cart_and_rest_pays_a_hundredth():
 
 
 def test_reward_is_in_the_unit_interval_and_pays_at_the_goal():
-    for options, goal in ((LinearSystem(), [2.5, 2.5, 0.0, 0.0]), (DoubleWell(), [1.0, 0.0])):
+    goals = (
+        (LinearSystem(), [2.5, 2.5, 0.0, 0.0]),
+        (DoubleWell(), [1.0, 0.0]),
+        (RegulatedPendulum(), [-1.0, 0.0, 0.0]),
+    )
+    for options, goal in goals:
         world = options.build().world
         size = world.mdp.actions.size
         at_goal, start = jnp.array(goal), world.mdp.initial(jr.key(0))
@@ -119,6 +135,47 @@ def test_holding_the_throttle_does_not_leave_the_left_well():
         assert state[0] < 0
 
 
+def swing(mdp, throttle):
+    """Return the states of an episode without noise, for a throttle that is a function of the state."""
+    state, visited = mdp.initial(jr.key(0)), []
+    for _ in range(mdp.horizon):
+        state = mdp.transition.mean(state, throttle(state))
+        visited.append(np.asarray(state))
+    return np.array(visited)
+
+
+@pytest.mark.parametrize("name", ["knr-pendulum", "knr-rbf"])
+def test_the_pendulum_cannot_be_held_up_and_must_be_swung(name):
+    """Full throttle in one direction never lifts it to the horizontal; with the motion, it pays within an episode."""
+    mdp = TASKS[name].build().world.mdp
+    assert swing(mdp, lambda s: jnp.ones(1))[:, 0].min() > 0
+    start = mdp.initial(jr.key(0))
+
+    def best_reward(throttle):
+        return max(float(mdp.reward(start, jnp.zeros(1), jnp.asarray(s))) for s in swing(mdp, throttle))
+
+    assert best_reward(lambda s: jnp.ones(1)) < 0.1
+    assert best_reward(lambda s: jnp.where(s[2:] < 0, -1.0, 1.0)) > 0.9
+
+
+def test_a_pendulum_at_rest_says_nothing_about_its_motor():
+    """Actions below a third of full throttle move it by less than a tenth of the noise."""
+    mdp = TASKS["knr-pendulum"].build().world.mdp
+    start = mdp.initial(jr.key(0))
+    moved = mdp.transition.mean(start, jnp.array([0.33])) - mdp.transition.mean(start, jnp.zeros(1))
+    assert 0 < jnp.max(jnp.abs(moved)) < 0.1 * mdp.transition.sigma
+
+
+def test_the_kernels_world_is_the_pendulum_up_to_a_few_sigma_and_always_the_same():
+    pendulum, kernel, again = (task.build().world.mdp for task in (*list(TASKS.values())[2:], KernelPendulum()))
+    np.testing.assert_array_equal(kernel.transition.W, again.transition.W)
+    other = KernelPendulum(seed=1).build().world.mdp
+    assert not np.allclose(kernel.transition.W, other.transition.W)
+    start = pendulum.initial(jr.key(0))
+    apart = kernel.transition.mean(start, jnp.zeros(1)) - pendulum.transition.mean(start, jnp.zeros(1))
+    assert 0 < jnp.linalg.norm(apart) < 5 * pendulum.transition.sigma
+
+
 @pytest.mark.parametrize(
     ("name", "setting", "message"),
     [
@@ -127,6 +184,10 @@ def test_holding_the_throttle_does_not_leave_the_left_well():
         ("knr-lds", "task.sigma=0", "above 0"),
         ("knr-lds", "task.dims=0", "give 1"),
         ("knr-lds", "task.dims=17", "16"),
+        ("knr-pendulum", "task.dt=1", "at most 0.5"),
+        ("knr-rbf", "task.bandwidth=0", "above 0"),
+        ("knr-rbf", "task.bandwidth=-1", "above 0"),
+        ("knr-rbf", "task.dim=7", "even"),
     ],
 )
 def test_bad_settings(name, setting, message):

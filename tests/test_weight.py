@@ -13,13 +13,13 @@ import pytest
 from spying import HORIZON, KEYS, LINE, PROBES, SCALE, SEEDS, STATES, learn, of_seed, spied
 
 from pcmlp.algorithms.weight import SHARE, largest_reward, weigh
-from pcmlp.imagine import nothing_seen
+from pcmlp.imagine import Unknown, nothing_seen
 from pcmlp.planners import SAC
 from pcmlp.replay import Replay, Transitions
 from pcmlp.runs.config import resolve
 from pcmlp.spaces import Box, Range
 from pcmlp.tasks.scaled import ScaledReward
-from pcmlp.types import Features, FittedBonus, Unknown
+from pcmlp.types import Features, FittedBonus
 from pcmlp.world import JaxWorld
 
 SIZE = 100.0  # the largest reward of a step that a planner expects

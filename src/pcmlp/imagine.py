@@ -20,9 +20,10 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Key
 
+from pcmlp.errors import ConfigError
 from pcmlp.replay import Transitions
 from pcmlp.spaces import Box, Range
-from pcmlp.types import MDP, Action, State, Unknown
+from pcmlp.types import MDP, Action, State
 
 
 class OptimisticReward(eqx.Module):
@@ -142,6 +143,14 @@ def expand_range(seen: Range, samples: Transitions) -> Range:
     low = jnp.min(jnp.where(valid, both, jnp.inf), axis=0)
     high = jnp.max(jnp.where(valid, both, -jnp.inf), axis=0)
     return Range(jnp.minimum(seen.low, low), jnp.maximum(seen.high, high))
+
+
+class Unknown(eqx.Module):
+    """The reward or terminal function of a world in which it is known from samples only."""
+
+    def __call__(self, state: State, action: Action, next_state: State) -> Array:
+        """Raise: only a model that has learned the function can be planned in."""
+        raise ConfigError("reward or terminal: unknown in this world; give a function, or a model that learns it")
 
 
 def unknown_functions(mdp: MDP) -> list[str]:

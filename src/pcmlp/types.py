@@ -114,6 +114,10 @@ class Model(Part):
     randomised: ClassVar[bool] = False  # whether a fitted model is a draw; `expected` is then the most likely one
     remembers: ClassVar[bool] = False  # whether training adds to earlier data, so that each row is given once
 
+    def bind(self, problem: "Problem", phi: Features) -> "Model":
+        """Return the class with what Algorithm 1 takes from the problem, such as phi and the size of the noise."""
+        return self
+
     @abc.abstractmethod
     def init(self, key: Key[Array, ""], mdp: MDP) -> FittedModel:
         """Return a model that nothing was fitted to."""
@@ -152,6 +156,10 @@ class Planner(Part):
     @abc.abstractmethod
     def plan(self, key: Key[Array, ""], mdp: MDP, policy: Policy) -> tuple[Policy, Metrics]:
         """Return a better policy for the MDP, starting from `policy`."""
+
+    def check_model(self, mdp: MDP, model: Model) -> None:
+        """Raise a `ConfigError` if Algorithm 1 cannot plan in this class of models; by default it always can."""
+        return
 
     def renormalise(self, mdp: MDP, policy: Policy, replay: Replay) -> Policy:
         """Return the same policy with its networks in the units of the replay's states; by default there are none."""
@@ -290,11 +298,3 @@ class Algorithm(Part):
 def never(state: State, action: Action, next_state: State) -> Bool[Array, ""]:
     """Return False: the terminal function of an MDP that only its horizon ends."""
     return jnp.array(False)
-
-
-class Unknown(eqx.Module):
-    """The reward or terminal function of a world in which it is known from samples only."""
-
-    def __call__(self, state: State, action: Action, next_state: State) -> Array:
-        """Raise: only a model that has learned the function can be planned in."""
-        raise ConfigError("reward or terminal: unknown in this world; give a function, or a model that learns it")

@@ -18,14 +18,14 @@ from jaxtyping import Array
 from pcmlp.agent.setup import Absent, Host, Made, Wanted, set_up
 from pcmlp.algorithms.deep import DeepLearner
 from pcmlp.errors import ConfigError
-from pcmlp.imagine import Starts, unknown_functions
+from pcmlp.imagine import Starts, Unknown, unknown_functions
 from pcmlp.runs.arrays import load_facts_and_arrays, restore_tree, save_tree
 from pcmlp.runs.config import RunConfig, settings_of_record, to_json
 from pcmlp.runs.durable import Damaged
 from pcmlp.runs.policy import LAST, parse_iteration
 from pcmlp.spaces import Box
 from pcmlp.tasks.registered import PREFIX
-from pcmlp.types import MDP, Action, State, Unknown
+from pcmlp.types import MDP, Action, State
 from pcmlp.usercode import check_code, check_unchanged, hash_code
 
 _FORMAT = "pcmlp agent 3"

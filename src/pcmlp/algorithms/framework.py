@@ -21,8 +21,8 @@ from pcmlp.cover import Cover, Mixture, best_policy
 from pcmlp.errors import ConfigError
 from pcmlp.features import TaskFeatures, check_draw, check_norm
 from pcmlp.imagine import imagine
-from pcmlp.models import KNR, LinearCore, Regulator, TaskModel
-from pcmlp.planners import Optimistic, ValueIteration
+from pcmlp.models import TaskModel
+from pcmlp.planners import ValueIteration
 from pcmlp.programs import brief_program, program
 from pcmlp.replay import Replay, Transitions, drop_nonfinite
 from pcmlp.rollout import mean_first_return
@@ -80,9 +80,8 @@ class PCMLP(Algorithm):
             check_draw(phi, mdp)
             phi = phi.draw(jr.key(0), mdp, Transitions.example(mdp.states, mdp.actions))
         check_norm(phi, mdp)
-        model = bind_model(self.model, problem.model, phi)
-        if isinstance(self.planner, Optimistic):
-            self.planner.check_model(mdp, model)
+        model = self.model.bind(problem, phi)
+        self.planner.check_model(mdp, model)
         return dataclasses.replace(self, features=phi, model=model)
 
     def start(self, keys: Key[Array, " seeds"], mdp: MDP, num_iterations: int) -> "CoverLearner":
@@ -114,23 +113,6 @@ class PCMLP(Algorithm):
     def imagined_steps(self, horizon: int) -> tuple[int, int]:
         """Return the imagined steps of one real action and of one iteration."""
         return self.planner.imagined_steps(horizon)
-
-
-def bind_model(model: Model, own: Model | None, phi: Features) -> Model:
-    """Return the class P: the task's own, or regulators with the task's noise and the features `phi`."""
-    if isinstance(model, TaskModel) and own is not None:
-        return own
-    if isinstance(model, Regulator) and isinstance(own, KNR):
-        return dataclasses.replace(model, features=phi, sigma=own.sigma, radius=model.radius or own.radius)
-    if isinstance(model, LinearCore) and isinstance(own, LinearCore):
-        return dataclasses.replace(model, features=own.features, psi=own.psi)
-    if isinstance(model, LinearCore):
-        model.factors()  # raises if there are none
-    if isinstance(model, TaskModel) or (isinstance(model, Regulator) and model.features is None):
-        raise ConfigError(
-            "fits a model of the task's own class and the task has none; give an algorithm that brings its model"
-        )
-    return model
 
 
 class CoverLearner(Learner):

@@ -57,6 +57,8 @@ METHOD = Method(
             "linear-core": {"steps": 8_000, "samples_per_policy": 100},
             "regulator": {"steps": 600, "samples_per_policy": 40},
             "knr-poly": {"steps": 800, "samples_per_policy": 80},
+            "knr-pendulum": {"steps": 360, "samples_per_policy": 30},
+            "knr-rbf": {"steps": 360, "samples_per_policy": 30},
         }
     },
 )

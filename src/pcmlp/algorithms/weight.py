@@ -27,9 +27,10 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, Key
 
 from pcmlp.bonus import CappedBonus, Number
+from pcmlp.imagine import Unknown
 from pcmlp.replay import Replay, Transitions
 from pcmlp.spaces import Range
-from pcmlp.types import MDP, Features, FittedBonus, Metrics, Unknown
+from pcmlp.types import MDP, Features, FittedBonus, Metrics
 
 SHARE = 5e-4
 _DRAWN = 16_384  # states at which a reward function is asked for its largest reward

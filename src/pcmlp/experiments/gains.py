@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pcmlp import finite
+from pcmlp import finite, theory
 from pcmlp.algorithms.framework import PCMLP
 from pcmlp.experiments.experiment import Done, Row, Rows, Tables
 from pcmlp.experiments.job import Job, Scale

@@ -3,15 +3,13 @@
 from pcmlp.models.ball import Ball, ConfidenceBall, PosteriorDraw
 from pcmlp.models.finite import LinearMDP, Tabular
 from pcmlp.models.known import Known, TaskModel
-from pcmlp.models.knr import KNR, KNRTransition
+from pcmlp.models.knr import KNR, KNRTransition, nearest_member
 from pcmlp.models.linear_core import LinearCore
 from pcmlp.models.neural import Neural, NeuralEnsemble, NeuralModel
 from pcmlp.models.outcome import OutcomeNet
 from pcmlp.models.probabilistic import Probabilistic
 from pcmlp.models.thompson import Thompson
 from pcmlp.types import Model
-
-Regulator = KNR | ConfidenceBall | PosteriorDraw  # classes that take phi, sigma and F from the task
 
 MODELS: dict[str, type[Model]] = {
     "neural": Neural,

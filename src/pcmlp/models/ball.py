@@ -21,13 +21,12 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-from pcmlp.errors import ConfigError
-from pcmlp.models.knr import KNRTransition
+from pcmlp.models.knr import KNRTransition, Regulators
 from pcmlp.models.thompson import posterior
 from pcmlp.replay import Replay
 from pcmlp.settings import setting
 from pcmlp.trees import all_finite, select
-from pcmlp.types import MDP, Action, Features, FittedModel, Metrics, Model, State
+from pcmlp.types import MDP, Action, Features, FittedModel, Metrics, State
 
 _DELTA = 0.1  # probability that W* is ever outside the ball
 
@@ -66,14 +65,10 @@ class Ball(FittedModel):
         return KNRTransition(self.belief.at(self.beta * U), self.features, self.sigma)
 
 
-class RidgeRegulator(Model):
+class RidgeRegulator(Regulators):
     """Regulators of the task's features, by ridge regression on all rows."""
 
     ridge: float = setting(1e-3, "ridge of the regression", least=1e-6, most=1e6)
-    # These are set from the problem (`PCMLP.bind`).
-    features: Features | None = None
-    sigma: float = 0.0
-    radius: float | None = None  # F
 
     @abc.abstractmethod
     def choose(self, key: Key[Array, ""], belief: Belief) -> FittedModel:
@@ -99,12 +94,6 @@ class RidgeRegulator(Model):
             "model_loss": jnp.sum(errors) / jnp.maximum(jnp.sum(data.valid, dtype=jnp.float32), 1.0),
             "model_skipped": 1.0 - sound.astype(jnp.float32),
         }
-
-    def phi(self) -> Features:
-        """Return the features of the regulators."""
-        if self.features is None:
-            raise ConfigError("model: needs a task that is a regulator; choose knr-lds or knr-poly")
-        return self.features
 
 
 class ConfidenceBall(RidgeRegulator):

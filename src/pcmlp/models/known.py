@@ -12,7 +12,7 @@ from jaxtyping import Array, Key
 
 from pcmlp.errors import ConfigError
 from pcmlp.replay import Replay
-from pcmlp.types import MDP, Action, FittedModel, Metrics, Model, State
+from pcmlp.types import MDP, Action, Features, FittedModel, Metrics, Model, Problem, State
 
 
 class KnownTransition(FittedModel):
@@ -50,8 +50,14 @@ def check_transition(mdp: MDP) -> None:
 class TaskModel(Model):
     """The task's own class: counts, linear MDPs, or regulators."""
 
+    def bind(self, problem: Problem, phi: Features) -> Model:
+        """Return the task's own class, or raise if it has none."""
+        if problem.model is None:
+            raise ConfigError("model.name=task: the task has no class of models of its own; give another algorithm")
+        return problem.model
+
     def init(self, key: Key[Array, ""], mdp: MDP) -> FittedModel:
-        """Raise: Algorithm 1 takes the class from the problem (`PCMLP.bind`)."""
+        """Raise: only Algorithm 1 takes the class from the problem."""
         raise ConfigError("model.name=task: only Algorithm 1 uses a task's own class of models; give neural")
 
     def train(self, key: Key[Array, ""], mdp: MDP, model: FittedModel, replay: Replay) -> tuple[FittedModel, Metrics]:

@@ -7,22 +7,30 @@ With known sigma the likelihood is the squared error, and W is fitted in one of 
            sgd-corrected has F in place of F^2; then the appendix's bound holds for every F (docs/theory.md)
     exact  argmin over |W|_F <= F of sum_i |W phi_i - s'_i|^2: least squares, with the multiplier of the norm bound
            found by bisection
+
+With other features than the task's own, the class need not contain the truth: `nearest_member` says how far away it is.
 """
 
-from typing import Literal
+import dataclasses
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 from pcmlp import linalg
 from pcmlp.errors import ConfigError
 from pcmlp.replay import Replay
 from pcmlp.settings import setting
-from pcmlp.types import MDP, Action, Features, FittedModel, Metrics, Model, State
+from pcmlp.types import MDP, Action, Features, FittedModel, Metrics, Model, Problem, State
 
 _FAILURE = 0.1  # delta in the state bound B
+_POINTS = 1000  # pairs at which a class is compared with the truth, and two more for each feature
+_WORTH = 1e-4  # the mean squared error, in units of sigma^2, that a unit of |W|_F^2 has to remove
+_ROUNDING = 1e-12  # ridge of a fit without noise
+_EXACT = 0.01  # a member this near to the truth, in units of sigma, is the truth up to rounding
 _BISECTIONS = 60
 
 
@@ -41,25 +49,51 @@ class KNRTransition(FittedModel):
         return self.mean(state, action) + self.sigma * jr.normal(key, state.shape)
 
 
-class KNR(Model):
+class Regulators(Model):
+    """Regulators of the task's features, with the task's noise."""
+
+    # These are set from the problem by `bind`.
+    features: Features | None = None
+    sigma: float = 0.0
+    radius: float | None = None  # F
+
+    def bind(self, problem: Problem, phi: Features) -> Model:
+        """Return the regulators of phi, with the noise of the problem's own. If F is not given, it is that of the
+        problem or, where phi is another, what the member that is nearest to the truth needs."""
+        own, radius = problem.model, self.radius
+        if not isinstance(own, Regulators):
+            self.phi()  # raises if there is none
+            return self
+        if radius is None:
+            near = None if phi is problem.features else nearest_member(problem.world.mdp, phi)
+            radius = near.radius if near else own.radius
+        return dataclasses.replace(self, features=phi, sigma=own.sigma, radius=radius)
+
+    def phi(self) -> Features:
+        """Return the features, or raise if the task has none."""
+        if self.features is None:
+            raise ConfigError("model: needs a task that is a regulator; choose knr-lds or knr-poly")
+        return self.features
+
+
+class KNR(Regulators):
     """Regulators of the task's features with |W|_F <= F, fitted by least squares or SGD."""
 
     # paper: SGD / here: one of three methods, by default exact least squares, which needs fewer samples
     method: Literal["exact", "sgd", "sgd-corrected"] = setting("exact", "how W is fitted")
-    radius: float | None = setting(None, "F; none: the task's own", above=0)
-    # These are set from the problem (`PCMLP.bind`).
-    features: Features | None = None
-    sigma: float = 0.0
+    radius: float | None = setting(
+        None, "F; none: 1.25 |W| of the class's member that is nearest to the truth", above=0
+    )
 
     def init(self, key: Key[Array, ""], mdp: MDP) -> KNRTransition:
         """Return the model W = 0."""
-        features = self._features()
+        features = self.phi()
         example = jax.eval_shape(lambda: features(mdp.states.sample(key), mdp.actions.sample(key)))
         return KNRTransition(jnp.zeros((mdp.states.size, example.shape[0])), features, self.sigma)
 
     def train(self, key: Key[Array, ""], mdp: MDP, model: FittedModel, replay: Replay) -> tuple[KNRTransition, Metrics]:
         """Fit W to all rows of the replay; the previous W is not used."""
-        features, radius, data = self._features(), self.radius, replay.data
+        features, radius, data = self.phi(), self.radius, replay.data
         assert radius is not None
         phi = jnp.where(data.valid[:, None], jax.vmap(features)(data.state, data.action), 0.0)
         target = jnp.where(data.valid[:, None], data.next_state, 0.0)
@@ -71,11 +105,6 @@ class KNR(Model):
         predicted = jnp.matmul(phi, W.T, precision="highest")
         error = jnp.sum((predicted - target) ** 2) / jnp.maximum(jnp.sum(data.valid, dtype=jnp.float32), 1.0)
         return KNRTransition(W, features, self.sigma), {"model_loss": error}
-
-    def _features(self) -> Features:
-        if self.features is None:
-            raise ConfigError("model.name=knr: needs a task that is a regulator; choose knr-lds or knr-poly")
-        return self.features
 
 
 def project(W: Float[Array, "s d"], radius: float) -> Float[Array, "s d"]:
@@ -156,3 +185,63 @@ def constrained_least_squares(
     free = jnp.linalg.norm(solution(jnp.zeros(()))) <= radius
     W = jnp.matmul(vectors, solution(jnp.where(free, 0.0, high)), precision="highest")
     return W.T
+
+
+def known_radius(W: Float[np.ndarray, "s d"]) -> float:
+    """Return F for a learner that knows the norm of W to within a quarter."""
+    return 1.25 * float(np.linalg.norm(W))
+
+
+class Nearest(NamedTuple):
+    """The member of a class that is nearest to the truth, over random pairs of the task's box."""
+
+    W: Float[np.ndarray, "s d"]
+    error: float  # root mean square of |W phi - mean of s'| / sigma
+    largest: float  # the largest of these errors
+
+    @property
+    def is_truth(self) -> bool:
+        """Whether the member is the truth, up to rounding."""
+        return self.error < _EXACT
+
+    @property
+    def radius(self) -> float:
+        """F of a learner that is told this member's norm."""
+        return known_radius(self.W)
+
+
+def nearest_member(mdp: MDP, features: Features, radius: float | None = None) -> Nearest | None:
+    """Return the W with |W|_F <= F that minimises E |W phi - mean of s'|^2; None if the truth's mean is not known, or
+    the box has no bounds.
+
+    If no radius is given, it minimises E |W phi - mean of s'|^2 / sigma^2 + 1e-4 |W|_F^2: nearly collinear features
+    allow any norm, and among members that are about equally near this one has a small norm.
+    """
+    truth = mdp.transition
+    if not (isinstance(truth, KNRTransition) and all(box.is_bounded() for box in mdp.boxes)):
+        return None
+    sigma, norm = float(truth.sigma), float(jnp.linalg.norm(truth.W))
+    if features is truth.features and radius is not None and norm <= radius:
+        return Nearest(np.asarray(truth.W), 0.0, 0.0)
+    states, actions = (jnp.asarray(b.sample(jr.key(0))) for b in mdp.boxes)
+    count = _POINTS + 2 * jax.eval_shape(features, states, actions).shape[0]
+    generator = np.random.default_rng(0)
+    pairs = [jnp.asarray(generator.uniform(b.low, b.high, (2 * count, b.size)), jnp.float32) for b in mdp.boxes]
+    phi, mean = (np.asarray(jax.vmap(f)(*pairs), np.float64) for f in (features, truth.mean))
+    # The first half of the pairs is fitted to, the second is held out.
+    values, vectors = np.linalg.eigh(phi[:count].T @ phi[:count] / count)
+    moment = vectors.T @ (phi[:count].T @ mean[:count]) / count
+
+    def solution(ridge: float) -> np.ndarray:
+        return vectors @ (moment / (np.maximum(values, 0.0) + ridge)[:, None])
+
+    ridge = _WORTH * sigma**2
+    if radius is not None:
+        low, high = _ROUNDING, max(_ROUNDING, float(np.linalg.norm(moment)) / radius)  # |W| <= |moment| / ridge
+        for _ in range(_BISECTIONS if np.linalg.norm(solution(low)) > radius else 0):
+            middle = float(np.sqrt(low * high))
+            low, high = (low, middle) if np.linalg.norm(solution(middle)) <= radius else (middle, high)
+        ridge = high if np.linalg.norm(solution(_ROUNDING)) > radius else _ROUNDING
+    W = solution(ridge).T
+    errors = np.linalg.norm(phi[count:] @ W.T - mean[count:], axis=1) / sigma
+    return Nearest(W, float(np.sqrt(np.mean(errors**2))), float(errors.max()))

@@ -16,6 +16,7 @@ paper (Yang and Wang): the regression is used as it is, in optimistic value iter
 planning oracle needs distributions.
 """
 
+import dataclasses
 from typing import Literal
 
 import jax
@@ -29,7 +30,7 @@ from pcmlp.features.given import TableFeatures
 from pcmlp.models.finite import LinearTransition, count, mean_loss
 from pcmlp.replay import Replay
 from pcmlp.settings import setting
-from pcmlp.types import MDP, FittedModel, Metrics, Model
+from pcmlp.types import MDP, Features, FittedModel, Metrics, Model, Problem
 
 TOLERANCE = 0.1  # nats, for all data together, that EM may stay below the largest log-likelihood
 _ROUNDS = 20_000  # most rounds of EM: with very many data, rounding hides how near the maximum is
@@ -40,7 +41,7 @@ class LinearCore(Model):
 
     # paper: maximum likelihood / here: also the regression of Yang and Wang, to compare
     method: Literal["likelihood", "regression"] = setting("likelihood", "how M is fitted")
-    # These are set from the problem (`PCMLP.bind`).
+    # These are set from the problem by `bind`.
     features: TableFeatures | None = None
     psi: Float[Array, "..."] | None = None  # [d', S]: psi[w] is a distribution of s'
 
@@ -48,6 +49,12 @@ class LinearCore(Model):
         """Raise unless every M gives distributions."""
         if self.features is not None and self.psi is not None:
             check_factors(self.features, self.psi)
+
+    def bind(self, problem: Problem, phi: Features) -> Model:
+        """Return the class with the problem's own phi and psi."""
+        own = problem.model if isinstance(problem.model, LinearCore) else self
+        features, psi = own.factors()
+        return dataclasses.replace(self, features=features, psi=psi)
 
     def member(self, M: Float[Array, "d w"]) -> LinearTransition:
         """Return the transition of one M."""

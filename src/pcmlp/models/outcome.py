@@ -17,10 +17,11 @@ import jax.random as jr
 import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
+from pcmlp.imagine import Unknown
 from pcmlp.nets import MLP, Normaliser, adam_with_decay, guarded_sgd, tail_mean
 from pcmlp.replay import Replay, Transitions
 from pcmlp.settings import Part, setting
-from pcmlp.types import MDP, Action, FittedModel, Metrics, Model, State, Unknown
+from pcmlp.types import MDP, Action, FittedModel, Metrics, Model, State
 
 _LIMIT = 10.0  # normalised inputs are clipped to +-10: further out, a ReLU net extrapolates linearly
 

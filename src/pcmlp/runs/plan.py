@@ -21,6 +21,7 @@ from rich.console import Console
 from pcmlp.algorithms.deep import Deep, DeepLearner
 from pcmlp.algorithms.replan import Ahead, Search, replan, search
 from pcmlp.errors import ConfigError, RunStopped
+from pcmlp.imagine import Unknown
 from pcmlp.parts import NAMES
 from pcmlp.runs.callbacks import say
 from pcmlp.runs.checkpoint import ENDED, latest_checkpoint
@@ -33,7 +34,7 @@ from pcmlp.runs.policy import Aim, Functions, check_functions, load_run, save_po
 from pcmlp.runs.summary import device, read_summary, versions
 from pcmlp.tasks.checks import Samples
 from pcmlp.trees import take
-from pcmlp.types import MDP, Policy, Problem, Unknown
+from pcmlp.types import MDP, Policy, Problem
 
 _AHEAD = Ahead()
 _SHOWN = 6  # coordinates whose range is shown

@@ -9,8 +9,10 @@ from typing import Any
 from rich.console import Console
 
 from pcmlp.algorithms.deep import Deep
+from pcmlp.algorithms.framework import PCMLP
 from pcmlp.algorithms.pc_pg import PCPG
 from pcmlp.imagine import unknown_functions
+from pcmlp.models import KNR, nearest_member
 from pcmlp.runs.callbacks import Callback, TensorBoard, listening, say, show_progress
 from pcmlp.runs.certificate import check_threshold, describe_threshold, standing
 from pcmlp.runs.checkpoint import ENDED, changed_machine, check_same, is_finished, latest_checkpoint
@@ -144,6 +146,7 @@ def opening_lines(run: Run, out: Path) -> list[str]:
     lines += [
         *world_notes(run.world, isinstance(run.algorithm, Deep)),
         *reward_free_notes(config.algorithm, run.problem),
+        *class_notes(run.algorithm, run.problem),
     ]
     if before is not None and (changes := changed_machine(before)):
         lines.append(f"the results may differ in the last bits from an uninterrupted run ({', '.join(changes)})")
@@ -189,3 +192,23 @@ def reward_free_notes(algorithm: Algorithm, problem: Problem) -> list[str]:
     ends = ", and the goal does not end an episode of exploring" if problem.goal_ends else ""
     seen = "; coverage in metrics.csv is the share of the map that was entered" if problem.map is not None else ""
     return [f"{line}{ends}{seen}"]
+
+
+def class_notes(algorithm: Algorithm, problem: Problem) -> list[str]:
+    """Return a line for a class of regulators that does not contain the truth: how far away it is, and what that costs.
+
+    If two Gaussians have means x sigma apart, their total variation is at most x / 2. So the best member misjudges the
+    value of a policy by at most H^2 x / 2, and the policy that is best in it loses at most twice that.
+    """
+    if not (isinstance(algorithm, PCMLP) and isinstance(algorithm.model, KNR) and algorithm.model.features):
+        return []
+    near = nearest_member(problem.world.mdp, algorithm.model.features, algorithm.model.radius)
+    if near is None or near.is_truth:
+        return []
+    horizon = problem.world.mdp.horizon
+    away = f"its nearest member errs by {near.error:.3g} sigma (root mean square; {near.largest:.3g} at most)"
+    loss = f"H^2 x {near.error:.3g} = {horizon**2 * near.error:.3g} of a return of {horizon}"
+    return [
+        f"the class of models does not contain the truth: over the task's box, {away}; however many samples there are, "
+        f"the theorem then only promises to lose at most {loss}; give other features or a larger model.radius"
+    ]

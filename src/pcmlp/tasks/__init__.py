@@ -3,7 +3,7 @@
 from pcmlp.tasks.classic import Acrobot, CartPole, MountainCar, Pendulum
 from pcmlp.tasks.dock import Dock
 from pcmlp.tasks.finite import CombinationLock, CoreMDP, LowRank
-from pcmlp.tasks.knr import DoubleWell, LinearSystem
+from pcmlp.tasks.knr import DoubleWell, KernelPendulum, LinearSystem, RegulatedPendulum
 from pcmlp.tasks.mujoco import robots
 from pcmlp.tasks.mujoco.ant_umaze import AntUMaze
 from pcmlp.tasks.mujoco.hand_egg import HandEgg
@@ -16,6 +16,8 @@ TASKS: dict[str, type[Task]] = {
     "linear-core": CoreMDP,
     "knr-lds": LinearSystem,
     "knr-poly": DoubleWell,
+    "knr-pendulum": RegulatedPendulum,
+    "knr-rbf": KernelPendulum,
     "mountain-car": MountainCar,
     "acrobot": Acrobot,
     "pendulum": Pendulum,

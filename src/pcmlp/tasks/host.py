@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from pcmlp.errors import ConfigError
-from pcmlp.imagine import Starts
+from pcmlp.imagine import Starts, Unknown
 from pcmlp.observed import Faults
 from pcmlp.replay import Transitions
 from pcmlp.spaces import NOTHING_DECLARED, Box, Coordinates
@@ -35,7 +35,7 @@ from pcmlp.tasks.acting import to_host
 from pcmlp.tasks.checks import check_reward, check_terminal
 from pcmlp.tasks.environment_checks import check_horizon
 from pcmlp.tasks.environments import Environments, derive_seed
-from pcmlp.types import MDP, Action, Policy, State, Unknown, World, never
+from pcmlp.types import MDP, Action, Policy, State, World, never
 from pcmlp.world import flatten
 
 _STARTS = 64  # number of observed resets that imagined episodes begin at

@@ -1,6 +1,7 @@
-"""Kernelized nonlinear regulators in pure JAX: s' = W* phi(s, a) + N(0, sigma^2 I) with phi polynomial.
+"""Kernelized nonlinear regulators in pure JAX: s' = W* phi(s, a) + N(0, sigma^2 I) (paper: sections 1 and 3).
 
-Both tasks pay for being in a small region far from the start, and about a hundredth of that for rest:
+phi is linear, polynomial, trigonometric, or random Fourier features of an RBF kernel. All tasks pay for being in a
+small region far from the start, and about a hundredth of that for rest:
 
     r(s, a, s') = 0.99 [ |position(s') - goal| <= radius ] + 0.01 (1 - |a|^2 / dim(a))      in [0, 1]
 
@@ -12,11 +13,14 @@ from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from pcmlp.features.fourier import Fourier
 from pcmlp.features.polynomial import PolynomialFeatures
-from pcmlp.models.knr import KNR, KNRTransition
+from pcmlp.models.knr import KNR, KNRTransition, known_radius, nearest_member
+from pcmlp.replay import Transitions
 from pcmlp.settings import setting
 from pcmlp.spaces import Box
 from pcmlp.types import MDP, Action, Features, Problem, State, Task, never
@@ -122,12 +126,87 @@ class DoubleWell(Task):
         return regulator(features, W, (states, Box.of(1.0, 1)), start, goal, self.horizon, self.sigma)
 
 
+_DAMPING, _TORQUE = 0.1, 0.6  # gravity's torque is sin(angle): the motor holds 37 degrees
+_BOUND = (1.3, 1.3, 4.0)  # of c, s and v: further than full throttle gets, with room for noise
+
+
+class Rotation(eqx.Module):
+    """phi(s, a) = (c cos(v dt), s sin(v dt), s cos(v dt), c sin(v dt), v / V, a^5) / C, for the state (c, s, v)."""
+
+    dt: float
+    scale: float  # 1/C
+
+    def __call__(self, state: State, action: Action) -> Float[Array, " d"]:
+        """Return phi of one pair."""
+        c, s, v = state
+        cos, sin = jnp.cos(v * self.dt), jnp.sin(v * self.dt)
+        return self.scale * jnp.stack([c * cos, s * sin, s * cos, c * sin, v / _BOUND[2], action[0] ** 5])
+
+
+class RegulatedPendulum(Task):
+    """A pendulum with a weak motor; it hangs at first and must be swung up to within 35 degrees of upright.
+
+    The state is c = cos(angle), s = sin(angle) and the velocity v. As the angle changes by v dt in a step, the means of
+    the next state are
+
+        c' = c cos(v dt) - s sin(v dt),    s' = s cos(v dt) + c sin(v dt),    v' = v - dt (s' + 0.1 v - 0.6 a^5)
+
+    They are no polynomials of the state, but linear in six products, which are the task's own phi. The fifth power is
+    for the motor what static friction is on the cart: a learner at rest gets no data about it.
+    """
+
+    kind: ClassVar[str] = "regulator"
+    horizon: int = setting(30, "steps of an episode", least=1)
+    sigma: float = setting(0.01, "std of the Gaussian noise", above=0)
+    dt: float = setting(0.35, "seconds of a step", above=0, most=0.5)
+
+    def build(self) -> Problem:
+        """Return the task's world, phi and class of models."""
+        bound, dt = np.array(_BOUND), self.dt
+        largest = bound[0] ** 2 + bound[1] ** 2 + 2  # |(c, s)|^2 + (v / V)^2 + a^10
+        features = Rotation(dt, 1 / math.sqrt(largest))
+        c, s = np.array([1.0, -1.0, 0, 0, 0, 0]), np.array([0, 0, 1.0, 1.0, 0, 0])
+        v = np.array([0, 0, 0, 0, (1 - dt * _DAMPING) * bound[2], dt * _TORQUE]) - dt * s
+        W = np.stack([c, s, v]) / features.scale
+        spaces = Box(-bound, bound), Box.of(1.0, 1)
+        upright = GoalReward(jnp.array([-1.0, 0.0]), 0.6)  # a chord of 35 degrees
+        return regulator(features, W, spaces, jnp.array([1.0, 0.0, 0.0]), upright, self.horizon, self.sigma)
+
+
+class KernelPendulum(Task):
+    """The pendulum of `knr-pendulum` as its nearest member in the class of an RBF kernel.
+
+    phi are random Fourier features and known to the learner. So the class contains the truth and its norm is known, as
+    the theorem asks. The world is a pendulum up to the error of these features.
+    """
+
+    kind: ClassVar[str] = "regulator"
+    horizon: int = setting(30, "steps of an episode", least=1)
+    sigma: float = setting(0.01, "std of the Gaussian noise", above=0)
+    dim: int = setting(100, "number of Fourier features, which must be even", least=2, most=2000)
+    bandwidth: float = setting(2.0, "bandwidth of the kernel, in stds of the box", above=0)
+    seed: int = setting(0, "seed of the features", least=0)
+
+    def check(self) -> None:
+        """Raise if the features do not exist."""
+        Fourier(dim=self.dim)
+
+    def build(self) -> Problem:
+        """Return the task's world, phi and class of models."""
+        mdp = RegulatedPendulum(horizon=self.horizon, sigma=self.sigma).build().world.mdp
+        example = Transitions.example(mdp.states, mdp.actions)
+        features = Fourier(dim=self.dim, bandwidth=self.bandwidth).draw(jr.key(self.seed), mdp, example)
+        nearest, goal = nearest_member(mdp, features), mdp.reward
+        assert nearest is not None
+        assert isinstance(goal, GoalReward)
+        return regulator(features, nearest.W, mdp.boxes, mdp.initial(jr.key(0)), goal, self.horizon, self.sigma)
+
+
 def regulator(
     features: Features, W: np.ndarray, spaces: tuple[Box, Box], start: Array, goal: GoalReward, H: int, sigma: float
 ) -> Problem:
     """Return the world s' = W phi(s, a) + N(0, sigma^2 I), phi and the class of models."""
-    radius = 1.25 * float(np.linalg.norm(W))  # F: the learner knows the norm to within a quarter
     truth = KNRTransition(jnp.asarray(W, jnp.float32), features, sigma)
     mdp = MDP(StartAt(start), truth, goal, never, *spaces, H)
-    model = KNR(radius=radius, features=features, sigma=sigma)
+    model = KNR(radius=known_radius(W), features=features, sigma=sigma)
     return Problem(JaxWorld(mdp), features, model, success_return=0.99)

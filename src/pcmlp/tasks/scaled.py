@@ -10,8 +10,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from pcmlp.imagine import Unknown
 from pcmlp.tasks.host import GymnasiumWorld
-from pcmlp.types import Action, Problem, State, Unknown
+from pcmlp.types import Action, Problem, State
 from pcmlp.world import JaxWorld
 
 
