@@ -192,17 +192,15 @@ def test_the_jobs_are_what_is_compared():
 @pytest.mark.slow
 def test_all_tables_at_smoke_scale(tmp_path):
     scale = SCALES["smoke"]
-    wanted = ("knr-pendulum/features-20", "knr-pendulum/random", "knr-pendulum/certificate-preset")
-    jobs = tuple(scale.apply(job) for job in kernels.jobs() if job.name in wanted)
-    run_local(jobs, tmp_path / "runs", tmp_path / "results")
-    done = Done(jobs, scale, tmp_path / "runs", tmp_path / "results")
-    assert dict(kernels.tables(done)).keys() == {"kernel_learning"}  # nothing is certified without an optimum
-    optimum = tmp_path / "results" / "theory" / "kernel_optimum.csv"
-    optimum.parent.mkdir(parents=True, exist_ok=True)
-    optimum.write_text("task,planned_in_the_truth\nknr-pendulum,13\nknr-rbf,8\n")
+    wanted = ("knr-pendulum/own", "knr-pendulum/random", "knr-pendulum/certificate-preset")
+    jobs = {job.label: scale.apply(job) for job in kernels.jobs() if job.name in wanted}
+    run_local(tuple(jobs.values()), tmp_path / "runs", tmp_path / "results")
+    done = Done(tuple(jobs.values()), scale, tmp_path / "runs", tmp_path / "results")
     made = dict(kernels.tables(done))
-    assert {row["run"] for row in made["kernel_learning"]} == {"features-20", "random"}
-    assert made["kernel_certificate"][0]["optimum"] == 13
+    assert {row["run"] for row in made["kernel_learning"]} == {"own", "random"}
+    assert made["kernel_certificate"][0]["optimum"] == kernels.best_known(done, jobs["own"])
+    without = Done((jobs["certificate-preset"],), scale, tmp_path / "runs", tmp_path / "results")
+    assert not dict(kernels.tables(without))  # nothing is certified without an optimum
 
 
 @pytest.mark.slow

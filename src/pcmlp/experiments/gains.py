@@ -57,6 +57,9 @@ TASKS = (
     Measured("low-rank", "pcmlp-linear", 50_000, (_SELDOM,)),
     Measured("knr-lds", "pcmlp-knr", 600, _FEWER_PLANS),
     Measured("knr-poly", "pcmlp-knr", 800, _FEWER_PLANS),
+    Measured("linear-core", "pcmlp-linear", 8_000, (_SELDOM,)),
+    Measured("knr-pendulum", "pcmlp-knr", 360, _FEWER_PLANS),
+    Measured("knr-rbf", "pcmlp-knr", 360, _FEWER_PLANS),
 )
 # The preset's c and lambda; its c with the lambda of the theorems; the c and lambda of the theorems.
 LABELS = ("gain-preset", "gain-ridge-1", "gain-theorem")

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from pcmlp.algorithms.framework import PCMLP
+from pcmlp.experiments import linear_core
 from pcmlp.experiments.experiment import Done, Row, Rows, Tables, known, steps_to_success
 from pcmlp.experiments.job import NO_BONUS, NO_COVER, Job, Scale
 from pcmlp.experiments.lemmas import planned_value
@@ -112,6 +113,10 @@ def _points(jobs: Mapping[int, Job] | Mapping[float, Job], epsilon: float) -> tu
     return tuple(Point(float(x), job, epsilon) for x, job in jobs.items())
 
 
+# linear-core, whose class is continuous: with its preset.
+
+_CORE = next(job for job in linear_core.jobs() if job.label == "likelihood")
+
 _RANK_JOBS = {rank: _rank(rank) for rank in _RANKS}
 _BY_EPSILON = tuple(Point(1 / epsilon, _rank(8), epsilon) for epsilon in _EPSILONS)
 SWEEPS = (
@@ -121,6 +126,7 @@ SWEEPS = (
     Sweep("d", "certificate", _points(_RANK_JOBS, _EPSILON), linear_mdp_steps),
     Sweep("1/epsilon", "gap", _BY_EPSILON, linear_mdp_steps),
     Sweep("1/epsilon", "certificate", _BY_EPSILON, linear_mdp_steps),
+    Sweep("1/epsilon", "gap", tuple(Point(1 / epsilon, _CORE, epsilon) for epsilon in _EPSILONS), linear_mdp_steps),
     Sweep("d_s", "share", _points(_CARTS, _SHARE), with_controls=True),
     Sweep("1/sigma", "share", _points(_NOISY, _SHARE)),
 )

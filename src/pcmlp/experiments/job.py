@@ -264,7 +264,7 @@ QUICK = Scale(
         "forgetting": ("mountain-car/*",),
         "scale": ("dock/goal-1", "dock/goal-100", "dock/class-100", "mountain-car/*"),
         "costs": ("half-cheetah/*",),
-        "theory": ("combination-lock/*", "low-rank/*", "knr-lds/*", "knr-poly/gain-preset"),
+        "theory": ("combination-lock/*", "low-rank/*", "linear-core/*", "knr-lds/*", "*/gain-preset", "*/own"),
     },
     most={"lemma_samples": 10_000, "lemma_runs": 20, "trials": 20, "plan_rounds": 5, "plan_attempts": 1, "places": 3},
 )
@@ -279,7 +279,7 @@ SMOKE = Scale(
         "low_rank": ("*/pcmlp-linear", "*/random", "*/covariance-off"),
         "knr": ("knr-lds/exact", "knr-lds/sgd*", "knr-lds/random", "knr-lds/covariance-off"),
         "certificate": ("combination-lock/theorem", "*/preset"),
-        "theory": ("*/gain-preset", "low-rank/gain-*", "*/actions-10", "low-rank/rank-[46]*", "knr-lds/dims-[12]*"),
+        "theory": ("*/gain-preset", "*/actions-10", "low-rank/rank-[46]*", "*/oracle-1-*", "*/likelihood", "*/own"),
         "sparse": ("mountain-car/*", "*/pcmlp", "*/no-bonus", "*/covariance-off"),
         "controls": ("*/pcmlp", "*/no-bonus", "*/covariance-off", "point-umaze/*", "mountain-car/*"),
         "own_tasks": ("pendulum/trpo", "gym:Pendulum-v1/sac", "mountain-car/*"),

@@ -37,8 +37,8 @@ def setting_of(job: Job) -> Setting:
 
 
 def theorem_steps(job: Job, epsilon: float) -> float:
-    """Return the env steps that the corrected theorem allows for. A lock has no finite class; that changes M, which is
-    small beside K."""
+    """Return the env steps that the corrected theorem allows for. A lock and `linear-core` have no finite class;
+    that changes M, which is small beside K."""
     model, horizon, dim, state_dim = setting_of(job)
     if isinstance(model, KNR):
         assert model.radius is not None
