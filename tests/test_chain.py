@@ -142,7 +142,7 @@ def test_the_pictures_are_drawn_from_measured_tables(kept, tmp_path):
         write_csv(results / "theory" / f"{name}.csv", rows)
     old = folder / "proof-1-model.png"
     old.write_text("an old one, of results that are gone")
-    drawn = draw_pictures(Kept(results, kept.jobs), folder)
+    drawn = draw_pictures(PICTURES, Kept(results, kept.jobs), folder)
     assert [file.stem for file in drawn] == [made.name for made in PICTURES if made.needs[0].startswith("theory/")]
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in drawn)
     assert not old.exists()

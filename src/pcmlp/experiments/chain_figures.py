@@ -269,10 +269,10 @@ PICTURES = (
 )
 
 
-def draw_pictures(kept: Kept, folder: Path) -> list[Path]:
+def draw_pictures(pictures: Sequence[Picture], kept: Kept, folder: Path) -> list[Path]:
     """Write the pictures whose results are kept, and return their paths; an old picture without results is removed."""
     drawn: list[Path] = []
-    for picture in PICTURES:
+    for picture in pictures:
         file = folder / f"{picture.name}.png"
         file.unlink(missing_ok=True)
         if all(kept.has(place) for place in picture.needs):

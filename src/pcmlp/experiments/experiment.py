@@ -73,6 +73,7 @@ class Experiment:
     measured: Mapping[str, Callable[[Scale], Rows]] = field(default_factory=dict)  # tables that need no run: made once
     alone: bool = False  # if time is measured, it runs in this process, whatever the engine
     needs_protocol: bool = False  # whether it runs only if results/NAME/protocol.json was written before
+    draw: Callable[[Any, Path], Any] | None = None  # writes pictures into a folder, given the `Kept` results
 
     def jobs_at(self, scale: Scale, only: Sequence[str] = (), seeds: Sequence[int] | None = None) -> list[Job]:
         """Return the jobs that are given by name, or all jobs of the scale."""

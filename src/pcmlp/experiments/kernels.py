@@ -38,8 +38,8 @@ from pcmlp.types import MDP, Features
 
 _KNR, _PENDULUM, _RBF = "pcmlp-knr", "knr-pendulum", "knr-rbf"
 _STEPS = 360
-_DIMS, _DIM = (20, 50, 100, 200), 100  # features of the sweep, and of the sweep of bandwidths
-_WIDTHS, _WIDTH = (0.5, 1.0, 2.0, 4.0, 16.0), 2.0  # bandwidths, in stds of the box
+DIMS, DIM = (20, 50, 100, 200), 100  # features of the sweep, and of the sweep of bandwidths
+WIDTHS, WIDTH = (0.5, 1.0, 2.0, 4.0, 16.0), 2.0  # bandwidths, in stds of the box
 _DEGREES = (1, 2, 3)
 _CONTROLS = {"no-bonus": NO_BONUS, "covariance-off": NO_COVER}
 _CERTIFIED, _CERTIFIED_STEPS = ("theorem", "proved", "preset"), 120  # four policies
@@ -53,9 +53,14 @@ def classes() -> dict[str, tuple[str, ...]]:
     """Return the settings of each class of models: the task's own, kernels of many sizes and widths, and
     polynomials."""
     made: dict[str, tuple[str, ...]] = {"own": ()}
-    made |= {f"features-{dim}": _fourier(dim, _WIDTH) for dim in _DIMS}
-    made |= {f"bandwidth-{width:g}": _fourier(_DIM, width) for width in _WIDTHS if width != _WIDTH}
+    made |= {name_kernel(dim, WIDTH): _fourier(dim, WIDTH) for dim in DIMS}
+    made |= {name_kernel(DIM, width): _fourier(DIM, width) for width in WIDTHS}
     return made | {f"degree-{k}": ("features.name=polynomial", f"features.degree={k}") for k in _DEGREES}
+
+
+def name_kernel(dim: int, width: float) -> str:
+    """Return the name of a class of random Fourier features."""
+    return f"features-{dim}" if width == WIDTH else f"bandwidth-{width:g}"
 
 
 def _fourier(dim: int, width: float) -> tuple[str, ...]:
@@ -64,7 +69,7 @@ def _fourier(dim: int, width: float) -> tuple[str, ...]:
 
 def jobs() -> list[Job]:
     """Return the runs: the classes, the controls, and the certificates."""
-    kernel = _fourier(_DIM, _WIDTH)
+    kernel = _fourier(DIM, WIDTH)
     runs = {
         _PENDULUM: classes() | {label: (*kernel, off) for label, off in _CONTROLS.items()},
         _RBF: {"own": ()} | {label: (off,) for label, off in _CONTROLS.items()},
@@ -166,7 +171,7 @@ class Data(NamedTuple):
 def explored(scale: Scale, count: int) -> list[Data]:
     """Return the data of each seed of a run that explores `knr-pendulum` with the kernel's features."""
     seeds = SEEDS[:count]
-    job = Job("theory", _PENDULUM, "data", _KNR, _STEPS, (*_fourier(_DIM, _WIDTH), "eval_every=0"), seeds)
+    job = Job("theory", _PENDULUM, "data", _KNR, _STEPS, (*_fourier(DIM, WIDTH), "eval_every=0"), seeds)
     config = Scale(scale.name, iterations=scale.iterations, tiny=scale.tiny).apply(job).config()
     problem, algo = build(config)
     assert isinstance(algo, PCMLP)
@@ -253,10 +258,10 @@ def measure_growth(scale: Scale) -> Rows:
 def gains(data: Data) -> dict[str, float]:
     """Return the information gain of the exact kernel, and of random features of it."""
     weight, example = data.ridge * data.per_policy, Transitions.example(*data.mdp.boxes)
-    drawn = {dim: Fourier(dim=dim, bandwidth=_WIDTH).draw(jr.key(0), data.mdp, example) for dim in (20, 100, 400)}
+    drawn = {dim: Fourier(dim=dim, bandwidth=WIDTH).draw(jr.key(0), data.mdp, example) for dim in (20, 100, 400)}
     units = next(phi.units for phi in drawn.values() if isinstance(phi, FourierFeatures))
     X = data.pairs / np.asarray(units, np.float64)
-    found = {"kernel": information_gain(rbf(X, X, _WIDTH), weight)}
+    found = {"kernel": information_gain(rbf(X, X, WIDTH), weight)}
     for dim, phi in drawn.items():
         values = data.phi(phi)
         smaller = values.T @ values if len(values) > dim else values @ values.T

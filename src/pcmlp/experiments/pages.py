@@ -8,6 +8,7 @@
     docs/figures.md                the paper's figures beside ours
     docs/pictures/figure-N.png     our figures
     docs/pictures/proof-*.png      the pictures of docs/proof.md
+    docs/pictures/theory-*.png     the pictures of docs/theory.md, docs/framework.md and docs/rivals/lc3-oracle.md
 
 Run it in a checkout after results have changed. A test compares the pages with the results.
 """
@@ -20,10 +21,11 @@ import numpy as np
 
 from pcmlp.errors import ConfigError
 from pcmlp.experiments.catalogue import ACROBOT, CAR, MAZE
-from pcmlp.experiments.chain_figures import draw_pictures
+from pcmlp.experiments.chain_figures import PICTURES, draw_pictures
 from pcmlp.experiments.claims import CLAIMS
 from pcmlp.experiments.paper import EXPERIMENTS
 from pcmlp.experiments.paper_figures import FIGURES, PaperFigure, about_figure, draw_figure
+from pcmlp.experiments.theory_figures import THEORY_PICTURES
 from pcmlp.experiments.verdict import Kept, write_verdicts
 from pcmlp.report.verdict import Verdict, count_verdicts
 from pcmlp.report.words import count_of, format_number
@@ -249,7 +251,7 @@ def write_pages(root: Path) -> list[Path]:
     for figure in FIGURES:
         (docs / "pictures" / f"figure-{figure.number}.png").unlink(missing_ok=True)
         draw_figure(figure, kept, docs / "pictures")
-    draw_pictures(kept, docs / "pictures")
+    draw_pictures([*PICTURES, *THEORY_PICTURES], kept, docs / "pictures")
     return list(pages)
 
 

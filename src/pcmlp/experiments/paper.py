@@ -243,6 +243,8 @@ def conduct(
         if rows:
             write_table(folder / f"{name}.csv", rows)
     describe(experiment, scale, folder, order, hash_tables(folder))
+    if experiment.draw is not None:
+        experiment.draw(Kept.of(results, EXPERIMENTS.values()), folder)
 
 
 def _time(job: Job, runs: Path, results: Path) -> None:

@@ -7,11 +7,14 @@ Each module measures one part of the theory and has the same three names:
     MEASURED        the tables that need no run
 """
 
+from functools import partial
 from types import ModuleType
 
 from pcmlp.experiments import chain, gains, growth, kernels, linear_core, oracle
+from pcmlp.experiments.chain_figures import PICTURES, draw_pictures
 from pcmlp.experiments.experiment import Done, Experiment, Tables
 from pcmlp.experiments.job import Job
+from pcmlp.experiments.theory_figures import THEORY_PICTURES
 
 PARTS: tuple[ModuleType, ...] = (chain, gains, growth, kernels, linear_core, oracle)
 
@@ -35,4 +38,5 @@ THEORY = Experiment(
     jobs=theory_jobs,
     tables=theory_tables,
     measured={name: measure for part in PARTS for name, measure in part.MEASURED.items()},
+    draw=partial(draw_pictures, (*PICTURES, *THEORY_PICTURES)),
 )
