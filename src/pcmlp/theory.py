@@ -99,8 +99,7 @@ def knr_scale_stated(horizon: int, radius: Real, sigma: Real, state_dim: int) ->
 
 
 def knr_scale(horizon: int, radius: Real, sigma: Real, ridge: Real = RIDGE) -> float:
-    """Return c = (H / sigma) sqrt(4 lambda F^2 + N eps_stat) of the optimism lemma, at N eps_stat = 1; the theorem has
-    lambda = 1."""
+    """Return c = (H / sigma) sqrt(4 lambda F^2 + 1) of the lemma, with N eps_stat = 1; the theorem: lambda = 1."""
     return horizon * math.sqrt(4 * ridge * radius**2 + 1) / sigma
 
 
@@ -116,8 +115,7 @@ def state_bound_stated(radius: Real, sigma: Real, state_dim: int, samples: Real,
 
 
 def state_bound(radius: Real, sigma: Real, state_dim: int, samples: Real, delta: Real) -> float:
-    """Return B with |s'_i| <= B for all `samples` with probability 1 - delta, by P(|z| >= t) <= exp(-t^2 / 2) for
-    z ~ N(0, 1)."""
+    """Return B with |s'_i| <= B for all `samples` with probability 1 - delta, by the tail exp(-t^2 / 2)."""
     return radius + sigma * math.sqrt(2 * state_dim * math.log(state_dim * samples / delta))
 
 
@@ -175,8 +173,7 @@ def sgd_regret(rate: Real, radius: Real, bound: Real, samples: int) -> float:
 
 
 def suboptimality(N: int, horizon: int, dim: int, scale: Real) -> float:
-    """Return 10 H^2 c sqrt(d ln(1 + N / lambda) / N): the gap of the best of N policies by the regret and bonus-sum
-    lemmas."""
+    """Return 10 H^2 c sqrt(d ln(1 + N / lambda) / N): the proved gap of the best of N policies."""
     return 10 * horizon**2 * scale * math.sqrt(dim * math.log(1 + N / RIDGE) / N)
 
 

@@ -283,7 +283,7 @@ class DeepPCMLP:
         - `path`: the file.
         - `env`, `reward`, `terminal`: what the agent was made with; the file does not contain them. Without
           `env`, an agent for a named task gets its task back; any other can only `predict` until `set_env` is called.
-        - `iteration`: "last" or its number, to act by the newest policy, now and later, even if another is deployed.
+        - `iteration`: "last" or its number, to act by the newest policy from now on, even if another one is deployed.
         - `workers` … `device`: as in the constructor.
         - `trust_code`: whether code that the agent's settings name may be imported.
         """

@@ -63,7 +63,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def chooses_newest(facts: dict[str, Any], iteration: int | str | None, where: str) -> bool:
-    """Return whether the agent acts by the policy of its last iteration; a file has no other iteration's."""
+    """Return whether the agent acts by the policy of its last iteration, the only one that a file has."""
     if iteration is None or parse_iteration(iteration) in (None, facts["iteration"]):
         return iteration is not None
     last = facts["iteration"]

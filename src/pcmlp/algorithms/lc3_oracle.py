@@ -1,4 +1,4 @@
-"""LC3 as it is proved (Kakade et al. 2020): optimism over a ball of regulators, in the framework of Algorithm 1.
+"""LC3 with its optimistic oracle (Kakade et al. 2020): optimism over a ball of regulators, within Algorithm 1.
 
     line 7    the ball around the ridge regression, in place of one model
     line 8    no bonus

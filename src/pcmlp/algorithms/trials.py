@@ -1,33 +1,35 @@
-"""Trials: which policy is deployed, and which one walks next.
+"""Trials: which policy is deployed, and which one walks next. A policy walks when it collects an iteration's samples.
 
-The model and the counted episodes of learning decide; evaluations decide nothing.
+The model and the counted episodes of learning decide; evaluations are not used.
 
-**Deployed** is the policy whose own real episodes, without its noise, returned most: its `record`. `base` is what the
-first, untrained policy returned, `largest` the largest reward of one step:
+**The deployed policy** is the one whose own real episodes, without its noise, returned most. This return is its
+`record`. `base` is what the first, untrained policy returned, `largest` the largest reward of one step:
 
     clearly more than y:    x > y + max(MARGIN (y - base), LEAST largest)
 
-As long as no policy has returned clearly more than `base`, the model decides between the last two candidates.
+As long as no policy has returned clearly more than `base`, the model chooses between the last two candidates.
 
-**The candidate** is the policy that was planned for the reward alone or, if the last exploring walk returned clearly
-more than the record, the policy of that walk. It is tried: it collects the samples of the next iteration, without its
-noise. It is then deployed if it returned clearly more than the record, or nearly as much. Tried are
+**The candidate** is the policy that was planned for the reward alone. But if the last walk was the exploring policy's
+and returned clearly more than the record, the policy of that walk is the candidate. In a trial, the candidate walks in
+the next iteration, without its noise. It is then deployed if it returned clearly more than the record, or nearly as
+much. There is a trial
 
-- the first candidate, and the policy of a walk that returned clearly more,
-- a candidate of which the model promises clearly more than the deployed policy is known to return,
+- of the first candidate, and of the policy of a walk that returned clearly more,
+- of a candidate for which the model promises clearly more than the deployed policy is known to return,
 
-      promise - std > known,     known = min(record, what the model promises of the deployed policy)
+      promise - std > known,     known = min(record, what the model promises for the deployed policy)
 
-- in every fourth iteration, a candidate that the model prefers to the deployed policy. If it prefers none, the deployed
-  policy walks again, and its record becomes the mean of its walks: one lucky episode makes a record that nothing beats.
+- in every fourth iteration, of a candidate for which the model promises more than for the deployed policy. If it does
+  not, the deployed policy walks again, and its record becomes the mean of its walks. Otherwise, one lucky episode could
+  make a record that no policy exceeds.
 
 At least every second walk explores.
 
 **The plan** of the candidate begins with the exploring policy or, if that returns more in the model, with the deployed
-one. So what was found is refined with each better model.
+one. So each better model improves what was found before.
 
 A policy that continues from iteration to iteration (`fresh=false`) needs no trials: the exploring policy is nearly the
-candidate, so its own walk shows what it is worth.
+same as the candidate, so its own walk shows how good the candidate is.
 
 paper: one policy explores and is deployed / here: as above, with `deploys=proven`.
 """
@@ -47,14 +49,14 @@ from pcmlp.trees import map_leading, select
 from pcmlp.types import MDP, Metrics, Policy
 
 MARGIN, LEAST, TOLERANCE = 0.02, 0.2, 0.9
-JUDGED = 16  # imagined episodes that a policy is judged by
+JUDGED = 16  # number of imagined episodes by which a policy is judged
 Rule = Literal["exploring", "newest", "imagined", "walked", "proven"]
 JUDGING: tuple[Rule, ...] = ("imagined", "walked", "proven")  # the rules by which the model judges policies
 _AGAIN = 4  # iterations between two walks of the deployed policy
 
 
 class Trial(eqx.Module):
-    """The policies of a seed that may be deployed, and what real episodes have shown of them."""
+    """The policies of a seed that may be deployed, and what their real episodes returned."""
 
     deployed: Policy
     candidate: Policy
@@ -83,7 +85,7 @@ class Trial(eqx.Module):
         return self.walks > 0
 
     def walker(self, exploring: Policy) -> Policy:
-        """Return the policy that walks next: the exploring one, or one to deploy, without its noise."""
+        """Return the policy that walks next: the exploring one; or the candidate or the deployed one, without noise."""
         tested = select(self.tries, self.candidate, self.deployed)
         return select(self.explores, exploring, tested.deterministic())
 
@@ -104,9 +106,9 @@ def settle(
     largest: Float[Array, ""],
     n: Int[Array, ""],
 ) -> tuple[Trial, Metrics]:
-    """Return the trial after line 5: the policy that walked may be deployed, or become the candidate."""
+    """Return the trial after line 5, in which the policy that walked may be deployed, or become the candidate."""
     returned = mean_first_return(samples, horizon)
-    returned = jnp.where(jnp.isfinite(returned), returned, -horizon * largest)  # no lower one is possible
+    returned = jnp.where(jnp.isfinite(returned), returned, -horizon * largest)  # the lowest possible return
     base = jnp.where(n == 1, returned, trial.base)
     clearly = is_clearly_more(returned, jnp.where(trial.proven, trial.record, base), base, largest) & (n > 1)
     nearly = trial.proven & (returned - base > TOLERANCE * (trial.record - base))
@@ -160,7 +162,7 @@ def propose(
     if rule == "imagined":
         deployed = select((promise >= again) | ~jnp.isfinite(again), candidate, trial.deployed)
         return eqx.tree_at(lambda t: (t.deployed, t.candidate), trial, (deployed, candidate)), seen
-    # An unproven policy is deployed already, and tried as the candidate.
+    # Before a policy has proved itself, the candidate is deployed at once, and may be tried later.
     favoured = (n == 1) | trial.failed | trial.found | is_clearly_more(promise, again, trial.base, weight.largest)
     candidate = select(trial.proven | favoured, candidate, trial.deployed)
     deployed = select(trial.proven, trial.deployed, candidate)

@@ -2,7 +2,7 @@
 
     planned reward = r / unit + w b
 
-With `rescales`, the unit makes the largest reward of one step as large as the planner's constants expect
+With `rescales`, the unit is such that the largest reward of one step has the size that the planner's constants expect
 (`Planner.reward_size`). So planners and critics see numbers of the same size, whatever the task pays.
 
 With `bonus_scale=auto`, exploring policies are careful or bold:
@@ -10,9 +10,10 @@ With `bonus_scale=auto`, exploring policies are careful or bold:
     careful:    planned reward = r / unit + w b,    w = c / unit,    c = SHARE largest reward of one step
     bold:       planned reward = w b
 
-A careful policy explores on the way to the reward. A bold one ignores the reward, so it leaves places where the reward
-would hold it. Every second exploring policy is bold. So nothing depends on the scale of the reward. A policy that
-continues from iteration to iteration (`fresh=false`) is always careful: it would have to unlearn the bonus again.
+A careful policy explores on the way to the reward. A bold one ignores the reward, so it also leaves places where the
+reward would keep it. Every second exploring policy is bold. Nothing then depends on the scale of the reward. A policy
+that continues from iteration to iteration (`fresh=false`) is always careful: after a bold iteration it would have to
+unlearn what the bonus has taught it.
 
 paper: rewards in [0, 1], and c is given / here: as above; a number is used as it is.
 """
@@ -39,7 +40,7 @@ _DRAWN = 16_384  # states at which a reward function is asked for its largest re
 class Weight(eqx.Module):
     """The weight of a seed's bonus, and the unit of its rewards."""
 
-    unit: Float[Array, "*seeds"]  # of what is planned
+    unit: Float[Array, "*seeds"]  # of planned rewards
     scale: Float[Array, "*seeds"]  # w
     bold: Bool[Array, "*seeds"]  # whether exploring plans ignore the reward
     largest: Float[Array, "*seeds"]  # |r| of a single step, so far; 0 before anything was paid
@@ -67,8 +68,7 @@ def weigh(
     largest: Float[Array, ""],
     bold: Bool[Array, ""],
 ) -> Weight:
-    """Return the weight, given the largest reward of one step. A `bonus_scale` that is to be found is NaN in a compiled
-    program."""
+    """Return the weight, given the largest reward of one step. In a compiled program, `bonus_scale=auto` is NaN."""
     known = jnp.where(largest > 0, largest, 1.0)
     given = jnp.asarray(math.nan if isinstance(bonus_scale, str) else bonus_scale)
     auto = jnp.isnan(given)
@@ -79,10 +79,12 @@ def weigh(
 def largest_reward(
     key: Key[Array, ""], mdp: MDP, seen: Range, margin: Number, replay: Replay, last: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """Return the largest |r| of one step: so far (`last`), in the replay, and at random states if the reward is given.
+    """Return the largest |r| of one step: the largest so far (`last`), in the replay and, if the reward is given as a
+    function, at random states.
 
-    These are drawn from the observation space or, in coordinates where it has no bounds, from the range of what was
-    seen, extended by up to `margin` times its width. A reward that is not finite does not count. 0 if nothing was paid.
+    These states are drawn from the observation space or, in coordinates in which it has no bounds, from the range of
+    the states that were seen, extended by up to `margin` times its width. A reward that is not finite does not count.
+    The result is 0 if nothing was paid.
     """
     paid = jnp.where(replay.data.valid, jnp.abs(replay.data.reward), 0.0)
     if not isinstance(mdp.reward, Unknown):
@@ -96,7 +98,7 @@ def largest_reward(
             high = jnp.where(bounded, states.high, seen.high + room)
             state = jr.uniform(state_key, low.shape, minval=low, maxval=high)
             action = jr.uniform(action_key, (actions.size,), minval=actions.low, maxval=actions.high)
-            return jnp.abs(mdp.reward(state, action, state))  # the model may be wrong here, so nothing moves
+            return jnp.abs(mdp.reward(state, action, state))  # s' = s: a model may be wrong here
 
         paid = jnp.concatenate([paid, jax.vmap(draw_reward)(jr.split(key, _DRAWN))])
     return jnp.maximum(last, jnp.max(jnp.where(jnp.isfinite(paid), paid, 0.0)))

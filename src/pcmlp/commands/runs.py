@@ -197,7 +197,7 @@ class Plan:
     plan_length: Annotated[str | None, unset("INT", "15")] = None
     """Steps of each of these episodes."""
     iteration: Annotated[str | None, unset("INT|last", "the exploring policy")] = None
-    """For a search: take the actions of the policy that this iteration has planned to be deployed."""
+    """For a search: take the actions of the policy that this iteration has planned for deployment."""
     out: Annotated[Path | None, unset("DIR", "RUN-plan-NAME or RUN-search-NAME")] = None
     """The folder for the policies, new or empty."""
     trust_code: Switch = False

@@ -4,8 +4,8 @@
     regret         sum_{n<=N} (J* - J(pi_n)) <= 6 H^2 sum_{n<N} E_{pi_n+1} b_n + H
     bonus sum      sum_{n<N} E_{pi_n+1} b_n <= c sqrt(2 N d ln(1 + N / lambda))
 
-A run prints none of these numbers, because they need the true occupancies and values. Finite MDPs have them exactly, so
-where a measured sum is above its bound, no error of the measurement can be the reason.
+A run prints none of these numbers, because they need the true distributions and values. In finite MDPs these are
+computed exactly, so a sum above its bound cannot be an error of measurement.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from pcmlp.types import MDP
 
 LOCK, LOW_RANK = "combination-lock", "low-rank"
 ITERATIONS = {LOCK: 50, LOW_RANK: 100}
-SHOWN = (1, 6, 11, 21)  # iterations of the lock whose bonus is drawn
+SHOWN = (1, 6, 11, 21)  # iterations of the lock after which the bonus is drawn
 RIDGES = (1.0, 0.01, 0.0001)
 _COVER = 20  # policies whose covariance is estimated
 _SAMPLES = (1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
@@ -65,8 +65,8 @@ def thinned(iterations: int) -> list[int]:
 
 
 def lock(scale: Scale) -> Rows:
-    """Return what each policy of one run on the lock does: the digits that it enters, the bonus that it was planned for
-    at the pairs that it visits, and the information gain of the cover with it."""
+    """Return what each policy of one run on the lock does: how many digits it enters, the bonus for which it was
+    planned at the pairs that it visits, and the information gain of the cover that contains it."""
     algo, run = play_task(scale, LOCK)
     states = np.arange(run.truth.shape[0])
     entered = np.einsum("nhxa,xay,y->nh", run.occupancy[:, 0], run.truth, np.where(states <= run.horizon, states, 0))
@@ -103,7 +103,7 @@ def covariance(scale: Scale) -> Rows:
     """Return the smallest and largest b-hat_n / b_n over all pairs and n <= 20, for the policies of a run on `low-rank`
     and K independent draws from each of them, for growing K.
 
-    Both are taken without the cap H, which only brings the ratio closer to 1.
+    Both bonuses are without the cap H, which would only bring the ratio closer to 1.
     """
     _, run = play_task(scale, LOW_RANK)
     visits, repeats = run.visits[:_COVER, 0], scale.size("lemma_runs", 100)

@@ -1,7 +1,8 @@
 """The pictures of docs/proof.md, drawn from kept results: one for each inequality of the proof.
 
-In every picture the left side of an inequality is a solid line and the right side a dashed one, so that the inequality
-holds where the dashes are above. Runs differ by markers, so that the pictures can be read without colours.
+In every picture the left side of an inequality is a solid line and the right side a dashed one. The inequality holds
+where the dashed line is above the solid one. Each run has its own markers, so that the pictures can be read without
+colours.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +31,7 @@ _LOCK_PANELS = {
     "bonus_paid": "bonus where\n$π_n$ goes",
     "info_gain": "information\ngain (nats)",
 }
-_LEARNED = 1e-6  # a smaller gap is drawn as this one on a logarithmic axis
+_LEARNED = 1e-6  # a smaller gap is drawn as this number on a logarithmic axis
 
 
 class Picture(NamedTuple):
@@ -83,7 +84,7 @@ def two_panels(height: float = 4.6, *, sharex: bool = False) -> tuple[Figure, li
 
 
 def plain_numbers(axes: Axes) -> None:
-    """Write the ticks of a logarithmic axis that spans little as plain numbers."""
+    """Write the ticks of a logarithmic axis with a small range as plain numbers."""
     axes.yaxis.set_minor_locator(LogLocator(subs=(2, 4)))
     for set_formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
         set_formatter(StrMethodFormatter("{x:g}"))

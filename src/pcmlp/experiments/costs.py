@@ -1,12 +1,12 @@
 """What a bonus costs where every step is rewarded: the default settings against two controls on three robots.
 
     no-bonus          c = 0
-    covariance-off    a bonus of the same size that does not know the cover
+    covariance-off    a bonus of the same size that ignores the cover
 
 Returns are normalised for each task, so that random play has 0 and the mean without a bonus has 1. `pooled` has the
-difference from each control, averaged over the tasks, with its 95 % bootstrap interval over seeds. The two numbers that
-returns are normalised by are taken as exact: random play has the published return, as everywhere on the page, and the
-mean without a bonus is not drawn again.
+difference from each control, averaged over the tasks, with its 95 % bootstrap interval over seeds. The two numbers by
+which returns are normalised are taken as exact: random play has its published return, as everywhere on the page of all
+results, and the mean without a bonus is not resampled.
 
 paper: c is tuned for each task / here: `bonus_scale=auto`, with seeds that nothing was tuned on.
 """
@@ -25,8 +25,8 @@ SEEDS = (10, 11, 12, 13)
 
 
 def jobs() -> list[Job]:
-    """Return the runs; those of a task have equal programs. Evaluations would take longer than learning, and change
-    nothing, so there are few."""
+    """Return the runs; those of a task share their compiled programs. There are few evaluations, because they would
+    take longer than learning, and do not change it."""
     runs = {OURS: (), WITHOUT: (NO_BONUS,), CONTROL: (NO_COVER,)}
     return [
         Job("costs", task, label, "pcmlp", 200_000, (*settings, "eval_every=50000"), SEEDS)
@@ -50,8 +50,8 @@ def returns_of(done: Done, task: str) -> dict[str, np.ndarray]:
 
 
 def pooled_rows(returns: dict[str, dict[str, np.ndarray]]) -> Rows:
-    """Return how much higher our normalised return is than that of each control, given task -> label -> returns. Only
-    tasks count of which both runs are finished, and that are learned without a bonus at all."""
+    """Return how much higher our normalised return is than that of each control, given task -> label -> returns. A task
+    counts only if both runs are finished, and if the runs without a bonus are better than random play."""
     scores: dict[str, dict[str, np.ndarray]] = {}
     for task, runs in returns.items():
         random = dense_table()[task]["Random"].mean

@@ -1,8 +1,9 @@
 """The weight of the bonus in the results that are older than `bonus_scale=auto`.
 
-These results were made with a weight that was tuned by hand, for rewards as they are. The default now finds its own
-weight, in units of the reward (`scale`). So the jobs of `sparse`, `dense`, `controls`, `held_out` and `wall_clock` name
-the settings that were the default. `preset=paper` and the rivals have settings of their own, which did not change.
+These results were made with a weight that was tuned by hand, for the task's own rewards. The default now finds the
+weight by itself, in units of the reward (`scale`). So the jobs of `sparse`, `dense`, `controls`, `held_out` and
+`wall_clock` name the settings that were the default. `preset=paper` and the rivals have settings of their own, which
+did not change.
 """
 
 from collections.abc import Sequence

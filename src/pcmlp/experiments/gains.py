@@ -10,12 +10,12 @@ In the lemma I_N is the largest gain of any N policies; the proof has the smalle
 that is above the bound with the run's own gain contradicts the proof, and one that is above the bound with the largest
 gain contradicts the lemma.
 
-The potential lemma bounds a trace by twice a logarithm, which fails where the trace is above 2.51. The repair has
-kappa(x) in place of 2, for the largest trace that counts: a trace is at most 1 / lambda, and what is above (H / c)^2
-does not count, because b_n is at most H. docs/theory.md has the proof.
+The potential lemma bounds a trace by twice the growth of ln det Sigma, which may be false for a trace above 2.51. The
+repair has kappa(x) in place of 2, where x is the largest trace that counts: a trace is at most 1 / lambda, and the part
+above (H / c)^2 does not count, because b_n is at most H. docs/theory.md has the proof.
 
-The bounds are about any sequence of distributions, so also about the samples of a run, of which its Sigma is made. The
-bonus of a run has a factor 2 (Eq. 2), so c is 2 bonus_scale here.
+The bounds hold for any sequence of distributions. So they also hold for the samples of a run, of which its Sigma is
+made. The bonus of a run has a factor 2 (Eq. 2), so c is 2 bonus_scale here.
 """
 
 import math
@@ -37,9 +37,9 @@ from pcmlp.runs.config import build, resolve
 from pcmlp.runs.metrics import read_metrics
 from pcmlp.types import MDP, Features
 
-_ROUNDING = 1e-5  # relative rounding error of 32 bits and of the digits of metrics.csv
+_ROUNDING = 1e-5  # relative error of 32-bit numbers, and of the digits in metrics.csv
 _SHARES = np.linspace(0.05, 1, 20) ** 2  # steps of a search along a line
-_SELDOM = "eval_every=1000000"  # these runs are not about returns
+_SELDOM = "eval_every=1000000"  # the returns of these runs are not used
 _FEWER_PLANS = ("planner.num_plans=100", "planner.elites=10", "eval_episodes=2", _SELDOM)
 
 
@@ -141,8 +141,8 @@ def gain_row(named: Row, found: Series, limits: Bounds, largest: float | None) -
 
 def bonus_row(named: Row, found: Series, limits: Bounds, largest: np.ndarray) -> Row:
     """Return the row of a run in the table of sums of bonuses; `largest` is the printed bound with the largest gain of
-    any N policies, [iterations, 1], and infinite where it is unknown. `N_above`: the least and the largest N at which a
-    seed's sum is above the printed bound with its own gain."""
+    any N policies, [iterations, 1], and infinite where it is unknown. `N_above` is the least and the largest N at which
+    the sum of some seed is above the printed bound with its own gain."""
     measured = found.bonus[1:]
     above = {name: _above(measured, bound[1:]) for name, bound in (*limits._asdict().items(), ("largest", largest))}
     where = 2 + np.flatnonzero(above["bonus"].any(axis=1))
@@ -233,9 +233,9 @@ class Pairs(NamedTuple):
     def largest_gain(self, policies: int, ridge: float, updates: int = 100) -> float:
         """Return an upper bound on I_N of any N policies, near the maximum if the MDP is small.
 
-        The mean of their distributions is the distribution of a mixture, and ln det is concave in it. So each update of
-        the Frank-Wolfe algorithm gives a bound: the gain plus the most that its gradient allows. Another bound is
-        d ln(1 + N / (d lambda)).
+        The mean of their distributions is the distribution of a mixture of policies, and ln det is concave in it. So
+        each update of the Frank-Wolfe algorithm gives a bound: the gain, plus the largest increase that its gradient
+        allows. Another bound is d ln(1 + N / (d lambda)). The smallest of all these bounds is returned.
         """
         phi, dim = self.phi.reshape(-1, self.phi.shape[-1]), self.phi.shape[-1]
 
@@ -258,8 +258,8 @@ class Pairs(NamedTuple):
 
 
 def fresh_directions(scale: Scale) -> Rows:
-    """Return the sum of the bonuses and its bounds if each of N = d policies visits one direction of its own: the worst
-    case for the printed lemma. c is 1, and nothing is capped."""
+    """Return the sum of the bonuses and its bounds if each of N = d policies visits one direction of its own. This is
+    the worst case for the printed lemma. c is 1, and bonuses are not capped."""
     N = 10
     rows: Rows = []
     for ridge in (1.0, 0.398, 0.1, 0.01, 0.001):

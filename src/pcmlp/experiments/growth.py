@@ -3,9 +3,10 @@
     steps(x)  =  the env steps after which the learner first has a policy within epsilon of the optimum
     degree    =  the slope of ln(median steps) against ln x, where x alone is changed: H, d, 1/epsilon, d_s or 1/sigma
 
-A polynomial has a finite degree; the theorems' is the slope of their own number of env steps over the same x. A seed
-that never gets there counts as slower than any other, so the median is infinite if more than half of them do. The
-interval of a slope resamples seeds; a resample with an infinite median counts as the largest slope.
+A polynomial has a finite degree. The degree of a theorem is the slope of its own number of env steps over the same x. A
+seed that never has such a policy counts as slower than any other, so the median is infinite if more than half of the
+seeds are like this. The interval of a slope is found by resampling seeds; a resample with an infinite median counts as
+the largest slope.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,13 +29,13 @@ from pcmlp.tasks import CombinationLock, LinearSystem
 
 _PLANNED = "planned_in_the_truth"  # a table
 
-# What is near-optimal: success; a value within epsilon of the optimum, both exact; a certificate of at most epsilon;
-# returns within the share epsilon of those of planning in the true dynamics.
+# When a policy is near-optimal: if it succeeds; if its value is within epsilon of the optimum (both are exact); if its
+# certificate is at most epsilon; if its return is at least 1 - epsilon times that of planning in the true dynamics.
 Rule = Literal["success", "gap", "certificate", "share"]
 
 
 class Point(NamedTuple):
-    """One value of what is changed."""
+    """A run with one value x of the quantity that is changed."""
 
     x: float
     job: Job
@@ -51,7 +52,7 @@ class Sweep(NamedTuple):
     with_controls: bool = False
 
 
-# The lock: any policy opens it always or never, so that every epsilon below 1 is the same. d = (H + 2) A.
+# The lock: any policy opens it always or never, so every epsilon below 1 gives the same result. d = (H + 2) A.
 
 _LOCK, _LINEAR = "combination-lock", "pcmlp-linear"
 _EPISODES = 10_000  # of a control
@@ -71,9 +72,9 @@ _LOCKS = {5: _lock("horizon-5"), 10: _lock("horizon-10"), 20: _lock(_LINEAR), 40
 _ACTIONS = {5: _LOCKS[5], **{actions: _many_actions(actions) for actions in (10, 20, 40)}}
 _BY_DIM = {(_FEW_DIGITS + 2) * actions: job for actions, job in _ACTIONS.items()}
 
-# low-rank: for each d, the first seed of the task whose optimum lies between 0.8 and 1.2. With one episode a policy and
-# a fifth of the preset's bonus, seeds 100 to 109 needed far fewer steps than with the preset. The certificate falls
-# with the number of policies, so these runs have many.
+# low-rank: for each d, the first seed of the task whose optimum lies between 0.8 and 1.2. With one episode for each
+# policy and a fifth of the preset's bonus, seeds 100 to 109 needed far fewer steps than with the preset. The
+# certificate becomes smaller with the number of policies, so these runs have many policies.
 
 _RANKS = {4: 76, 6: 5, 8: 5, 12: 0, 16: 2}
 _EPSILON = 0.1
@@ -85,7 +86,7 @@ def _rank(rank: int) -> Job:
     return Job("theory", "low-rank", f"rank-{rank}", _LINEAR, 4_000, (*settings, "eval_episodes=2"))
 
 
-# knr-lds, with fewer plans than its preset; one episode a policy, so that few steps can be told apart.
+# knr-lds, with fewer plans than its preset, and one episode for each policy, so that small numbers of steps differ.
 
 _KNR, _CART = "pcmlp-knr", "knr-lds"
 _ONE_EPISODE = ("samples_per_policy=20", "eval_episodes=2")
@@ -113,7 +114,7 @@ def _points(jobs: Mapping[int, Job] | Mapping[float, Job], epsilon: float) -> tu
     return tuple(Point(float(x), job, epsilon) for x, job in jobs.items())
 
 
-# linear-core, whose class is continuous: with its preset.
+# linear-core, which has a continuous class, with its preset.
 
 _CORE = next(job for job in linear_core.jobs() if job.label == "likelihood")
 

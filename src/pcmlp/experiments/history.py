@@ -1,8 +1,8 @@
-"""Runs of Algorithm 1 in finite MDPs, with everything that the lemmas of appendix A speak of, computed exactly.
+"""Runs of Algorithm 1 in finite MDPs, with all quantities in the lemmas of appendix A, computed exactly.
 
-A run itself knows only samples. The lemmas are about expectations: the distribution of each policy, the true Sigma_n
-and b_n, the value of each policy. In a finite MDP these are finite sums, and so both sides of each inequality can be
-compared without any error of measurement.
+A run itself has only samples. The lemmas are about expectations: the distribution of each policy, the true Sigma_n and
+b_n, the value of each policy. In a finite MDP these are finite sums, so both sides of each inequality can be compared
+without errors of measurement.
 """
 
 from typing import NamedTuple

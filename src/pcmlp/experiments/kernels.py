@@ -1,4 +1,4 @@
-"""Kernel regulators: what random Fourier features do to Algorithm 1, against the exact kernel.
+"""Kernel regulators: Algorithm 1 with random Fourier features, compared with the exact kernel.
 
 paper: sections 1 and 3 take P from a reproducing kernel Hilbert space, where phi may have infinitely many coordinates.
 With K samples of each policy, all in X, the bonus and the information gain need the kernel k only:
@@ -7,8 +7,8 @@ With K samples of each policy, all in X, the bonus and the information gain need
     ln det(I + (Sigma_n - lambda I) / lambda) = ln det(I + k(X, X) / (lambda K))
 
 Random Fourier features have E phi(x)^T phi(y) = k(x, y). So the left sides tend to the right ones as features are
-added, and the distance says how many are enough. For the RBF kernel in n dimensions, the largest gain of N samples
-grows like (ln N)^(n + 1) (Srinivas et al. 2010).
+added, and their distance shows how many features are enough. For the RBF kernel in n dimensions, the largest gain of N
+samples grows like (ln N)^(n + 1) (Srinivas et al. 2010).
 """
 
 import dataclasses
@@ -102,10 +102,11 @@ def _proved_settings(config: RunConfig, label: str) -> tuple[str, ...]:
 
 
 def tables(done: Done) -> Tables:
-    """Yield `kernel_learning`, how the class decides what is learned, and `kernel_certificate`.
+    """Yield `kernel_learning`, which shows what is learned with each class of models, and `kernel_certificate`.
 
-    J* is not known, and no planner finds the swing-up in the true dynamics without a bonus. What the runs with the
-    task's own class return is at most J*, so the certificates that are below it are below the gap.
+    J* is not known, and no planner finds the swing-up in the true dynamics without a bonus. In its place is the mean
+    return of the runs with the task's own class, which is at most J*. So a certificate below the gap to it is also
+    below the true gap.
     """
     learned: Rows = []
     certified: Rows = []
@@ -199,7 +200,7 @@ def measure_classes(scale: Scale) -> Rows:
         near = nearest_member(problem.world.mdp, phi, radius)
         assert near is not None
         width = drawn.bandwidth if isinstance(drawn, Fourier) else None
-        pairs = zip(data, data[1:] + data[:1], strict=True)  # of a seed, and of the next one, which is held out
+        pairs = zip(data, data[1:] + data[:1], strict=True)  # data of a seed, and held-out data of the next one
         found = [compare(own, other, phi, radius, width) for own, other in pairs]
         mean = {name: float(np.mean([x[name] for x in found])) for name in found[0]}
         distance = {"nearest_error": near.error, "nearest_largest": near.largest}  # over the box, in units of sigma
@@ -233,9 +234,11 @@ def compare(own: Data, other: Data, phi: Features, radius: float, width: float |
 
 def measure_growth(scale: Scale) -> Rows:
     """Return how the information gain grows with the number N of samples, for the exact kernel and for features of it:
-    over the policies of a run, and over uniform pairs of the box, which are more diverse than any policy's.
+    for the pairs of a run's policies, and for uniform pairs of the box, which are more diverse than those of any
+    policy.
 
-    `power` is the slope of ln(gain) against ln(ln(N)) since the row before; at most n + 1 = 5 is known for large N.
+    `power` is the slope of ln(gain) against ln(ln(N)) from the row before to this one. For large N it is known to be at
+    most n + 1 = 5.
     """
     run = explored(scale, 1)[0]
     states, actions = run.mdp.boxes

@@ -36,7 +36,7 @@ from pcmlp.types import MDP, Model
 _TASK, _LINEAR = "linear-core", "pcmlp-linear"
 _DELTA = 0.1
 _SAMPLES = (100, 300, 1_000, 3_000, 10_000)
-_MEMBERS = 1_024  # of the finite class beside it
+_MEMBERS = 1_024  # members of the finite class to compare with
 _STEPS, _CERTIFIED_STEPS = 8_000, 2_000
 _REGRESSION = "model.method=regression"
 _RUNS = {
@@ -132,7 +132,7 @@ def fit_error(scale: Scale) -> Rows:
     assert isinstance(own, LinearCore)
     features, psi = own.factors()
     M = true_core(world.mdp, own)
-    # Members that are possible where M* is not are told from it at once, so all have its zeros.
+    # A member with a positive entry where M* is 0 is told from M* at once, so all members have the zeros of M*.
     near = neighbours(np.random.default_rng(0), M, _MEMBERS) * (M > 0)
     members = near / near.sum(-1, keepdims=True) @ np.asarray(psi, np.float64)
     finite_class = LinearMDP(features, jnp.asarray(members, jnp.float32), prior=_MEMBERS - 1)
@@ -161,8 +161,8 @@ def fit_error(scale: Scale) -> Rows:
 
 
 def draws(key: Key[Array, ""], mdp: MDP, weight: Float[Array, "S A"], samples: int) -> Transitions:
-    """Return independent pairs with these probabilities, and next states: draws from d_cover without the steps of an
-    episode before them."""
+    """Return independent pairs with these probabilities, and their next states: draws from d_cover, without playing the
+    episode up to them."""
     assert isinstance(mdp.transition, finite.FiniteTransition)
     pair_key, next_key = jr.split(key)
     pair = jr.categorical(pair_key, jnp.log(weight.reshape(-1)), shape=(samples,))
@@ -190,7 +190,7 @@ def error_of(model: Model, mdp: MDP, weight: Float[Array, "S A"]) -> Callable[[T
 
 
 def proved_bound(name: str, samples: int, dim: int, core_dim: int) -> float | None:
-    """Return the bound on E |P - P*|_tv^2 that is proved for one fit; None if none is."""
+    """Return the bound on E |P - P*|_tv^2 that is proved for one fit; None if there is no proved bound."""
     if name == "regression":
         return None
     continuous = name == "likelihood"

@@ -3,8 +3,8 @@
     paper, sections 1 and 5: LC3 needs max over W in a ball, max over policies, which cannot be computed efficiently;
     PC-MLP needs only max over policies, in one model.
 
-The tables compare the two on carts in 1 to 4 dimensions, whose W have 6 dims^2 parameters: the samples that each method
-needs, and what each oracle finds for its seconds.
+The tables compare the two on carts in 1 to 4 dimensions, whose W has 6 dims^2 parameters: the samples that each method
+needs, and what each oracle finds in how many seconds.
 """
 
 import dataclasses
@@ -43,12 +43,12 @@ METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
     "thompson": (_LC3, ("preset=thompson", *_PLANS, *_FEW)),
     "no-bonus": (_KNR, (NO_BONUS, *_PLANS, *_FEW)),
 }
-NEAR = 0.9  # share of the return of planning in the true dynamics from which on a policy counts as good
+NEAR = 0.9  # a policy with this share of the return of planning in the true dynamics is good
 FOUND = 0.95  # share of the best known value that a search has to find
-_POLICIES = 3  # after which the oracles are asked
+_POLICIES = 3  # number of policies in the learners for which the oracles are compared
 _SEARCHES = 16  # of one oracle, from random plans
-_LONGER = 4  # times the candidates of an update, and twice the updates
-_JUDGES = 64  # draws of the noise that a found plan is judged by
+_LONGER = 4  # factor of the candidates of an update in a longer search, which also has twice the updates
+_JUDGES = 64  # draws of the noise by which the plan that was found is judged
 
 
 def jobs() -> list[Job]:
@@ -110,7 +110,7 @@ def reference(scale: Scale) -> Rows:
 
 
 class Asked(NamedTuple):
-    """An oracle, and what it is asked by several learners: imagined MDPs with a leading axis."""
+    """An oracle, and the learners for whose models it plans; their arrays have a leading axis."""
 
     planner: CEM | Optimistic
     mdp: MDP
@@ -177,7 +177,7 @@ def best_of(values: np.ndarray, size: int) -> np.ndarray:
 
 
 def searches(scale: Scale) -> Rows:
-    """Measure what both oracles find: by one search, by the best of several, and by longer ones."""
+    """Measure what both oracles find by one search, by the best of several, and by longer ones."""
     rows: Rows = []
     count, learners = scale.size("trials", _SEARCHES), scale.size("lemma_runs", 5)
     sizes = [size for size in (1, 4, 16) if size <= count]

@@ -1,4 +1,4 @@
-"""The scale of the reward: whether the default settings learn the same whatever the unit of the reward is.
+"""The scale of the reward: whether the default settings learn equally well with any unit of the reward.
 
 paper: the weight c of the bonus is given for each task, and means nothing without the scale of its reward / here:
 `bonus_scale=auto` finds the weight in units of the reward. `dock` is learned with a goal that pays 0.01 to 10,000, and
@@ -38,7 +38,7 @@ SCALES = ("1", "0.01", "100")
 _STEPS = {CAR: 2_000, ACROBOT: 2_000, MAZE: 10_000}
 LEARNED = "class-learned"
 _EPISODES = 100  # of an evaluation, as in the runs
-_STAYS = 5  # evaluations, one in each iteration
+_STAYS = 5  # evaluations in a row, one in each iteration, that must succeed
 
 
 def jobs() -> list[Job]:
@@ -56,7 +56,7 @@ def jobs() -> list[Job]:
 
 
 def classes() -> dict[str, Job]:
-    """Return the sizes of what agents learn, by the name of its table. These jobs never run."""
+    """Return task, steps and seeds of the agents, by the name of their table. These jobs are not run as jobs."""
     given = {f"class-{goal}": _dock(f"class-{goal}", goal, 4_000) for goal in GOALS}
     return {**given, LEARNED: _dock(LEARNED, "1", 20_000)}
 
@@ -66,8 +66,8 @@ def _dock(label: str, goal: str, steps: int) -> Job:
 
 
 def learn_class(job: Job, scale: Scale) -> Rows:
-    """Return a row for each seed that an agent has learned, given the class of the environment; none if the scale
-    leaves them out."""
+    """Return a row for each seed, with what an agent has learned from the class of the environment. Return no rows if
+    the scale leaves these agents out."""
     if not scale.has(job):
         return []
     sized = scale.apply(job)
@@ -83,9 +83,9 @@ def learn_class(job: Job, scale: Scale) -> Rows:
 
 
 def learn_seed(job: Job) -> Row:
-    """Return what one agent has learned: its successes in the form of `summary.json`, and its seconds.
+    """Return what one agent has learned: its successes, with the names of `summary.json`, and its seconds.
 
-    It stops as soon as it stays solved: when `_STAYS` evaluations in turn succeed.
+    It stops as soon as it stays solved: when `_STAYS` evaluations in a row succeed.
     """
     from pcmlp.experiments.dock_env import DockEnv  # imports Gymnasium, which the base installation does not have
 
@@ -139,8 +139,7 @@ def run_row(job: Job, summary: dict[str, Any], run: Run) -> Row:
 
 
 def class_row(job: Job, seeds: Sequence[Mapping[str, str]]) -> Row:
-    """Return the row of a table of agents. They learn one after another, so `wall_s` is their sum, as for the seeds of
-    a run."""
+    """Return the row of a table of agents. `wall_s` is the sum of their seconds."""
     numbers = [{name: parse_cell(text) for name, text in seed.items() if name != "device"} for seed in seeds]
     kept, after, seconds = (sum(seed[name] for seed in numbers) for name in ("kept", "evaluations_after", "wall_s"))
     machine = {"wall_s": seconds, "device": seeds[0]["device"]}

@@ -1,7 +1,7 @@
-"""The env steps that bounds allow for until a policy is near-optimal: the theorem's, and the best published ones.
+"""Bounds on the env steps until a policy is near-optimal: the theorem's, and the best published ones.
 
-They are about a run's task: its H, d, |Upsilon|, F, sigma and d_s. Published bounds are known up to a constant and
-logarithms, so only how they grow means something.
+They depend on a run's task: its H, d, |Upsilon|, F, sigma and d_s. Published bounds are known up to a constant and
+logarithms, so only their growth can be compared.
 """
 
 from typing import NamedTuple
@@ -37,8 +37,8 @@ def setting_of(job: Job) -> Setting:
 
 
 def theorem_steps(job: Job, epsilon: float) -> float:
-    """Return the env steps that the corrected theorem allows for. A lock and `linear-core` have no finite class;
-    that changes M, which is small beside K."""
+    """Return the env steps of the corrected theorem. A lock and `linear-core` have no finite class, and are treated as
+    if |Upsilon| were 1. This changes only M, which is much smaller than K."""
     model, horizon, dim, state_dim = setting_of(job)
     if isinstance(model, KNR):
         assert model.radius is not None

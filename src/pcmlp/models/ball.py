@@ -1,4 +1,4 @@
-"""What data say about a regulator: LC3's confidence ball, and draws from the posterior (Kakade et al. 2020).
+"""How uncertain a regulator is: LC3's confidence ball, and draws from the posterior (Kakade et al. 2020).
 
     Sigma_n = sum_i phi_i phi_i^T + ridge I = L L^T,    What = (sum_i s'_i phi_i^T) Sigma_n^-1        all rows so far
     ball    { W : |(W - What) L|_F <= beta_n } = { What + beta_n U L^-1 : |U|_F <= 1 }
@@ -6,7 +6,7 @@
     draw    W = What + sigma G L^-1,  entries of G ~ N(0, 1), which is N(What, sigma^2 Sigma_n^-1) for each output
 
 With this beta_n, W* is in the balls of all iterations at once with probability 1 - delta (docs/rivals/lc3-oracle.md).
-LC3 explores because it believes the best W of the ball; Thompson sampling because a draw may be as good.
+LC3 explores because it plans in the best W of the ball; Thompson sampling because a drawn W may promise as much.
 
 paper (LC3): the spectral norm, a constant in beta that is not given, ridge = (sigma / |W*|)^2 / here: the Frobenius
 norm, the beta that is proved for it, and a larger ridge, because a smaller one is lost in single precision.
@@ -72,7 +72,7 @@ class RidgeRegulator(Regulators):
 
     @abc.abstractmethod
     def choose(self, key: Key[Array, ""], belief: Belief) -> FittedModel:
-        """Return what is planned in."""
+        """Return the model for the planner."""
 
     def init(self, key: Key[Array, ""], mdp: MDP) -> FittedModel:
         """Return the model before there are data."""
@@ -81,7 +81,7 @@ class RidgeRegulator(Regulators):
         return self.choose(key, Belief(jnp.zeros((mdp.states.size, phi.shape[0])), root, jnp.zeros(())))
 
     def train(self, key: Key[Array, ""], mdp: MDP, model: FittedModel, replay: Replay) -> tuple[FittedModel, Metrics]:
-        """Compute What and Sigma_n from all rows; `model` stays only if rounding has left no Cholesky factor."""
+        """Compute What and Sigma_n from all rows; if rounding makes them infinite or NaN, return `model`."""
         data = replay.data
         phi = jnp.where(data.valid[:, None], jax.vmap(self.phi())(data.state, data.action), 0.0)
         target = jnp.where(data.valid[:, None], data.next_state, 0.0)

@@ -28,7 +28,7 @@ from pcmlp.types import MDP, Action, Features, FittedModel, Metrics, Model, Prob
 
 _FAILURE = 0.1  # delta in the state bound B
 _POINTS = 1000  # pairs at which a class is compared with the truth, and two more for each feature
-_WORTH = 1e-4  # the mean squared error, in units of sigma^2, that a unit of |W|_F^2 has to remove
+_WORTH = 1e-4  # penalty of a unit of |W|_F^2: it must reduce the mean squared error by this, in units of sigma^2
 _ROUNDING = 1e-12  # ridge of a fit without noise
 _EXACT = 0.01  # a member this near to the truth, in units of sigma, is the truth up to rounding
 _BISECTIONS = 60
@@ -59,7 +59,7 @@ class Regulators(Model):
 
     def bind(self, problem: Problem, phi: Features) -> Model:
         """Return the regulators of phi, with the noise of the problem's own. If F is not given, it is that of the
-        problem or, where phi is another, what the member that is nearest to the truth needs."""
+        problem; with another phi, it is that of the member that is nearest to the truth."""
         own, radius = problem.model, self.radius
         if not isinstance(own, Regulators):
             self.phi()  # raises if there is none
@@ -211,8 +211,8 @@ class Nearest(NamedTuple):
 
 
 def nearest_member(mdp: MDP, features: Features, radius: float | None = None) -> Nearest | None:
-    """Return the W with |W|_F <= F that minimises E |W phi - mean of s'|^2; None if the truth's mean is not known, or
-    the box has no bounds.
+    """Return the W with |W|_F <= F that minimises E |W phi - mean of s'|^2; None if the true mean is not known, or the
+    box has no bounds.
 
     If no radius is given, it minimises E |W phi - mean of s'|^2 / sigma^2 + 1e-4 |W|_F^2: nearly collinear features
     allow any norm, and among members that are about equally near this one has a small norm.

@@ -11,7 +11,7 @@ in one of two ways, to the counts n(s, a, s'):
     regression  M = (I + sum phi phi^T)^-1 (sum phi psi(s')^T) K^-1,   K = sum_s' psi(s') psi(s')^T,
                 each row then projected onto the simplex
 
-paper: a finite class / here: the class that its footnote reduces to a finite one (docs/theory.md).
+paper: a finite class; a footnote reduces this class to one / here: the class itself (docs/theory.md).
 paper (Yang and Wang): the regression is used as it is, in optimistic value iteration / here: it is projected, because a
 planning oracle needs distributions.
 """
@@ -32,8 +32,8 @@ from pcmlp.replay import Replay
 from pcmlp.settings import setting
 from pcmlp.types import MDP, Features, FittedModel, Metrics, Model, Problem
 
-TOLERANCE = 0.1  # nats, for all data together, that EM may stay below the largest log-likelihood
-_ROUNDS = 20_000  # most rounds of EM: with very many data, rounding hides how near the maximum is
+TOLERANCE = 0.1  # nats, for all data together, by which EM may stay below the largest log-likelihood
+_ROUNDS = 20_000  # most rounds of EM; with very many data, rounding errors hide how near the maximum is
 
 
 class LinearCore(Model):
@@ -97,13 +97,13 @@ def uniform(dim: int, core_dim: int) -> Float[Array, "d w"]:
 def most_likely(
     phi: Float[Array, "x d"], psi: Float[Array, "w S"], counts: Float[Array, "x S"]
 ) -> tuple[Float[Array, "d w"], Float[Array, ""]]:
-    """Return an M whose log-likelihood is within `TOLERANCE` of the maximum, by EM; and a bound on how far it is.
+    """Return an M whose log-likelihood is within `TOLERANCE` of the maximum, by EM; and a bound on its distance.
 
     No round makes the likelihood smaller. A latent without data keeps its row.
     """
 
-    # The gap is carried because under vmap JAX computes `far` twice in a round: if rounding made the two differ, a seed
-    # would wait in a loop that never ends.
+    # The gap is a part of the carry, because under vmap JAX calls `far` twice in a round: if it computed the gap and
+    # rounding made the two differ, the loop might never end.
     def far(carry: tuple) -> Bool[Array, ""]:
         _, _, gap, rounds = carry
         return (gap > TOLERANCE) & (rounds < _ROUNDS)
@@ -132,7 +132,7 @@ def _slope(
 
 
 def _gap(M: Float[Array, "d w"], slope: Float[Array, "d w"]) -> Float[Array, ""]:
-    """Return max_M' <G, M' - M>, which by concavity is at least how far M is from the largest log-likelihood."""
+    """Return max_M' <G, M' - M>: by concavity, no log-likelihood is larger than that of M by more than this."""
     return jnp.sum(jnp.max(slope, axis=1) - jnp.sum(M * slope, axis=1))
 
 
@@ -183,7 +183,7 @@ def check_factors(features: TableFeatures, psi: Float[Array, "..."]) -> None:
         )
     if (rank := int(np.linalg.matrix_rank(after, tol=1e-3))) < len(after):
         raise ConfigError(
-            f"psi has {len(after)} distributions of which {rank} are independent, so that no data decide M: "
+            f"psi has {len(after)} distributions of which {rank} are independent, so data cannot determine M: "
             f"give at most {num_states} independent ones"
         )
 

@@ -2,10 +2,10 @@
 
     max over W in the ball, max over plans:  J(plan; r, W),      W = What + beta U L^-1,  |U|_F <= 1
 
-The goal of a regulator pays in a small region, so J has no useful gradient, and it is not concave in the plan or in W.
-The oracle is therefore a search: the cross-entropy method over pairs (plan, U), from several starts. What it finds is a
-lower bound of the maximum. An ordinary oracle searches for a plan, of H d_a numbers; this one also for the d_s d
-numbers of U, and it computes with another W for each pair.
+The reward of a regulator is paid in a small region, so J has no useful gradient, and it is not concave in the plan or
+in W. The oracle is therefore a search: the cross-entropy method over pairs (plan, U), from several starts. What it
+finds is a lower bound of the maximum. An ordinary oracle searches for a plan, which has H d_a numbers. This one also
+searches for the d_s d numbers of U, and simulates each pair with its own W.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ _JUDGES = 32  # draws of the noise that decide between the results of several se
 
 @runtime_checkable
 class BallOfModels(Protocol):
-    """A transition that stands for many: one for each direction and length, up to 1, from its centre."""
+    """Models in a ball: one for each direction from the centre, whose length is at most 1."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -54,7 +54,7 @@ class Optimistic(Planner):
     elites: int = setting(10, "best pairs that the Gaussian is fitted to", least=1, tiny=2)
     updates: int = setting(30, "updates of a search", least=1, tiny=1)
     starts: int = setting(2, "searches, from different plans; the best pair is kept", least=1, tiny=1)
-    # With one draw, the search prefers models of the ball that are unstable, for the noise that it has seen.
+    # With one draw, the search prefers unstable models of the ball, which are good only for this draw.
     particles: int = setting(4, "draws of the noise that a pair's return is averaged over", least=1, tiny=1)
     most_parameters: int = setting(200, "largest number of parameters of W that is searched for", least=1)
     search: Planner = setting(
@@ -69,15 +69,15 @@ class Optimistic(Planner):
             raise SettingError("search", "given", "give cem")
 
     def check_model(self, mdp: MDP, model: Model) -> None:
-        """Raise if the class is no ball, or has too many parameters."""
+        """Raise if the class is not a ball, or has too many parameters."""
         fitted = eqx.filter_eval_shape(lambda key: model.init(key, mdp), jr.key(0))
         if not isinstance(fitted, BallOfModels):
             raise ConfigError("planner.name=optimistic: needs a confidence ball; give model.name=knr-ball")
         rows, columns = fitted.shape
         if (count := rows * columns) > self.most_parameters:
             raise ConfigError(
-                f"planner.most_parameters={self.most_parameters}: W has {count} ({rows} x {columns}), and the search "
-                f"is not known to find the best of so many; give algo=pcmlp-knr, which needs no optimistic oracle, "
+                f"planner.most_parameters={self.most_parameters}: W has {count} ({rows} x {columns}), and with so many "
+                f"the search may miss the best model; give algo=pcmlp-knr, which needs no optimistic oracle, "
                 f"or {count} or more"
             )
 
@@ -88,7 +88,7 @@ class Optimistic(Planner):
         return self.search
 
     def init(self, key: Key[Array, ""], mdp: MDP) -> ShootingPolicy:
-        """Return the policy that replans from doing nothing, in a random model of the first ball."""
+        """Return a policy whose first plan is to do nothing, in a random model of the first ball."""
         ball = ball_of(mdp)
         return self.inner.init(key, commit(mdp, ball.member(jr.normal(key, ball.shape))))
 

@@ -85,7 +85,7 @@ def mean_difference(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -
 
 def growth(x: Sequence[float], needed: np.ndarray) -> Estimate:
     """Return the slope of ln(median) against ln x for numbers [points, seeds], which may be infinite; NaN if a median
-    is, or for a single point.
+    is infinite, or for a single point.
 
     All points have the same resamples. A resample with an infinite median counts as an infinite slope, so that seeds
     that never finish widen the interval upwards.

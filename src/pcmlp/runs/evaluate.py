@@ -143,8 +143,8 @@ def _measure(saved: SavedRun, episodes: int, seed: int | None) -> tuple[list[dic
 
 
 def evaluate_run(saved: SavedRun, episodes: int | None = None, seed: int | None = None) -> dict[str, Any]:
-    """Evaluate the policies; write the result to `eval.json` in the folder, and return it. By default there are as many
-    episodes as it takes to tell the success of the task's groups of episodes, or 20 if it has none."""
+    """Evaluate the policies; write the result to `eval.json` in the folder, and return it. By default, the number of
+    episodes is enough to measure the success in the task's groups of episodes, or 20 if it has none."""
     if episodes is None:
         episodes = saved.problem.groups.episodes if saved.problem.groups else _EPISODES
     if not 1 <= episodes <= MOST_EPISODES:

@@ -1,10 +1,10 @@
 """The policies of single iterations that a run keeps, `policy/NNNNNN.safetensors`, beside those that it deploys.
 
-A run may deploy a policy that is better proven than the newest one (`algorithms.trials`). So it also keeps what each
-evaluated iteration has planned to be deployed, for `--iteration`. A policy that searches holds its model and is not
-kept. There are at most `MOST` files beside that of the newest iteration: before there would be more, every second one
-is removed. Which ones are left depends only on the configuration and the newest iteration, so a run that was killed
-and resumed has the same ones.
+The policy that a run deploys may not be the newest one (`algorithms.trials`). So the run also keeps the policies that
+each evaluated iteration has planned for deployment, for `--iteration`. A policy that searches contains its model and is
+not kept. There are at most `MOST` files in addition to that of the newest iteration: before there would be more, every
+second one is removed. Which ones are left depends only on the configuration and the newest iteration, so a run that was
+killed and resumed has the same ones.
 """
 
 from pathlib import Path

@@ -174,8 +174,8 @@ def choose_way(learned: LearnedRun, searches: bool, counts: Mapping[str, int]) -
 def choose_guide(
     learned: LearnedRun, searches: bool, iteration: int | str | None, *, trust_code: bool = False
 ) -> LearnedRun:
-    """Return the run with the policies that an iteration has planned in the place of the exploring ones, which guide a
-    search."""
+    """Return the run with the policies that an iteration has planned, in place of the exploring policies, as the guides
+    of a search."""
     if iteration is None:
         return learned
     if not searches:

@@ -119,7 +119,7 @@ def kept_iterations(folder: Path) -> list[int]:
 
 
 def planned_policies(learner: Learner) -> Policy | None:
-    """Return the policies that the last iteration has planned to be deployed; None for a method that keeps none."""
+    """Return the policies that the last iteration has planned for deployment; None for a method that keeps none."""
     if not isinstance(learner, DeepLearner) or learner.trial.candidate.searches:
         return None
     return learner.trial.candidate

@@ -198,7 +198,7 @@ def class_notes(algorithm: Algorithm, problem: Problem) -> list[str]:
     """Return a line for a class of regulators that does not contain the truth: how far away it is, and what that costs.
 
     If two Gaussians have means x sigma apart, their total variation is at most x / 2. So the best member misjudges the
-    value of a policy by at most H^2 x / 2, and the policy that is best in it loses at most twice that.
+    value of a policy by at most H^2 x / 2, and the policy that is best in this member loses at most twice that.
     """
     if not (isinstance(algorithm, PCMLP) and isinstance(algorithm.model, KNR) and algorithm.model.features):
         return []
@@ -209,6 +209,6 @@ def class_notes(algorithm: Algorithm, problem: Problem) -> list[str]:
     away = f"its nearest member errs by {near.error:.3g} sigma (root mean square; {near.largest:.3g} at most)"
     loss = f"H^2 x {near.error:.3g} = {horizon**2 * near.error:.3g} of a return of {horizon}"
     return [
-        f"the class of models does not contain the truth: over the task's box, {away}; however many samples there are, "
-        f"the theorem then only promises to lose at most {loss}; give other features or a larger model.radius"
+        f"the class of models does not contain the truth: over the task's box, {away}; with any number of samples, "
+        f"the theorem then only guarantees a loss of at most {loss}; give other features or a larger model.radius"
     ]

@@ -20,8 +20,8 @@ from pcmlp.spaces import Box, Space
 Samples = tuple[Array, Array, Array]  # states, actions, next states, each with a leading axis
 
 _EXAMPLES = 16  # number of random rows to try a function with
-_EVERYWHERE = 4096  # number of random states to try a reward at, if they have bounds
-_WIDEST = 1e15  # larger bounds are none: a number beyond is dropped from the samples
+_EVERYWHERE = 4096  # number of random states at which a reward is tried, if states have bounds
+_WIDEST = 1e15  # a larger bound counts as no bound: samples with larger numbers are dropped
 _TOO_NEW = 3, 12  # the first version of MuJoCo with which gymnasium-robotics fails
 
 

@@ -9,8 +9,8 @@ the same for each axis, and u' = 0 where x' is at a wall. It starts at rest near
 
     r(s, a, s') = goal_reward [docked]
 
-Nothing else is paid. So every method should do as well for any goal_reward above 0: a task for the scale of rewards.
-The observation space has no bounds, as that of most robots.
+Nothing else is paid. A method that does not depend on the scale of rewards learns equally well for any goal_reward
+above 0. Like that of most robots, the observation space has no bounds.
 """
 
 from typing import ClassVar
@@ -59,7 +59,7 @@ def drift(key: Key[Array, ""], state: State, action: Action) -> State:
 
 
 def has_docked(state: State, action: Action, next_state: State) -> Bool[Array, ""]:
-    """Return whether it is at the dock, and slow."""
+    """Return whether the next state is at the dock, and slow."""
     away, speed = jnp.linalg.norm(next_state[:2] - DOCK), jnp.linalg.norm(next_state[2:])
     return (away <= NEAR) & (speed < SLOW)
 

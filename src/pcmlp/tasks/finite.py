@@ -100,7 +100,7 @@ class LowRank(Task):
         truth = rng.dirichlet(np.full(S, 0.3), size=d)
         upsilon = load_table("upsilon", self.upsilon) if self.upsilon else neighbours(rng, truth, self.members)
         features = TableFeatures(jnp.asarray(phi, jnp.float32))
-        # The learner starts from the member that is furthest from the truth: it knows nothing before the first data.
+        # The learner starts from the member that is furthest from the truth: before the first data it knows nothing.
         far = int(np.abs(upsilon - upsilon[0]).sum((1, 2)).argmax()) if upsilon.ndim == 3 else 0
         model = LinearMDP(features, jnp.asarray(upsilon, jnp.float32), far)
         return rare_goal(model.member(0), features, model, self.horizon)
@@ -117,9 +117,10 @@ def neighbours(rng: np.random.Generator, truth: np.ndarray, members: int) -> np.
 class CoreMDP(Task):
     """A random linear MDP with known phi and psi: P(s' | s, a) = phi(s, a)^T M psi(s').
 
-    The states are divided into `rank` levels, and latent z leads to level z nine times in ten, else back to level 0. In
-    every state one action leads mostly to the next level and the others to level 0. The state that uniform play visits
-    least pays 1 per visit, the one that it visits most a tenth: often enough to keep a learner that only exploits.
+    The states are divided into `rank` levels. Latent z leads to level z nine times in ten, and otherwise back to level
+    0. In every state one action leads mostly to the next level, and the others lead mostly to level 0. The state that
+    uniform play visits least pays 1 per visit. The one that it visits most pays a tenth, which is enough to keep a
+    learner that only exploits.
     """
 
     kind: ClassVar[str] = "finite"

@@ -1,11 +1,11 @@
 """Kernelized nonlinear regulators in pure JAX: s' = W* phi(s, a) + N(0, sigma^2 I) (paper: sections 1 and 3).
 
 phi is linear, polynomial, trigonometric, or random Fourier features of an RBF kernel. All tasks pay for being in a
-small region far from the start, and about a hundredth of that for rest:
+small region far from the start, and up to about a hundredth of that for small actions:
 
     r(s, a, s') = 0.99 [ |position(s') - goal| <= radius ] + 0.01 (1 - |a|^2 / dim(a))      in [0, 1]
 
-A learner without a bonus never sees an effect of its actions, is paid for rest, and so stays at rest.
+A learner without a bonus never sees an effect of its actions. It is paid for small actions, so it stays at rest.
 """
 
 import math
@@ -72,8 +72,9 @@ class LinearSystem(Task):
     """A cart on a plane: v' = 0.7 v + 0.3 grip(a), p' = p + 0.3 v; the goal is at (2.5, 2.5).
 
     Because of static friction, small actions have no effect, so a learner at rest gets no data about its actuators.
-    This is why a linear system needs exploration here. W has 6 dims^2 parameters. In another number of dimensions the
-    goal is as far away, on the diagonal, and its radius is 0.4 dims: of the same size, a planner would not find it.
+    This is why a linear system needs exploration here. W has 6 dims^2 parameters. In other numbers of dimensions the
+    goal is at the same distance, on the diagonal, and its radius is 0.4 dims. With the same radius in all dimensions, a
+    planner would not find it.
     """
 
     kind: ClassVar[str] = "regulator"
@@ -87,7 +88,7 @@ class LinearSystem(Task):
         eye, zero = np.eye(n), np.zeros((n, n))
         A = np.block([[eye, 0.3 * eye], [zero, 0.7 * eye]])
         B = np.block([[zero], [0.3 * eye]])
-        far = 0.3 * self.horizon + 0.5  # the furthest point at full throttle, with room for noise
+        far = 0.3 * self.horizon + 0.5  # the furthest point with the largest actions, with room for noise
         bound = np.repeat([far, 1.2], n)
         states = Box(-bound, bound)
         features = Sticky(states.high, 1 / math.sqrt(3 * n))
@@ -100,7 +101,7 @@ class DoubleWell(Task):
     """A ball in a double well: v' = v + dt (p - p^3 - 0.1 v + a / 4), p' = p + dt v'.
 
     Its features have degree 3. It starts at rest in the left well, and the goal is the bottom of the right one. A force
-    of a / 4 is too weak to push the ball over the barrier, so it must be swung.
+    of a / 4 is too weak to push the ball over the barrier, so the ball must be swung to and fro.
     """
 
     kind: ClassVar[str] = "regulator"
@@ -127,7 +128,7 @@ class DoubleWell(Task):
 
 
 _DAMPING, _TORQUE = 0.1, 0.6  # gravity's torque is sin(angle): the motor holds 37 degrees
-_BOUND = (1.3, 1.3, 4.0)  # of c, s and v: further than full throttle gets, with room for noise
+_BOUND = (1.3, 1.3, 4.0)  # of c, s and v: beyond what the largest actions reach, with room for noise
 
 
 class Rotation(eqx.Module):
@@ -151,8 +152,9 @@ class RegulatedPendulum(Task):
 
         c' = c cos(v dt) - s sin(v dt),    s' = s cos(v dt) + c sin(v dt),    v' = v - dt (s' + 0.1 v - 0.6 a^5)
 
-    They are no polynomials of the state, but linear in six products, which are the task's own phi. The fifth power is
-    for the motor what static friction is on the cart: a learner at rest gets no data about it.
+    They are not polynomials of the state, but linear in six features, which are the task's own phi. With the fifth
+    power, small actions have almost no effect. Like static friction on the cart, this gives a learner at rest no data
+    about its motor.
     """
 
     kind: ClassVar[str] = "regulator"
@@ -174,10 +176,10 @@ class RegulatedPendulum(Task):
 
 
 class KernelPendulum(Task):
-    """The pendulum of `knr-pendulum` as its nearest member in the class of an RBF kernel.
+    """The member of the class of an RBF kernel that is nearest to the pendulum of `knr-pendulum`.
 
-    phi are random Fourier features and known to the learner. So the class contains the truth and its norm is known, as
-    the theorem asks. The world is a pendulum up to the error of these features.
+    phi are random Fourier features, and the learner knows them. So its class contains the truth, and the norm is known,
+    as the theorem requires. This world differs from the pendulum by the error of these features.
     """
 
     kind: ClassVar[str] = "regulator"

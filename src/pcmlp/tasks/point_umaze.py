@@ -23,8 +23,8 @@ positive return is a success.
     r(s, a, s') = -|s' - (0.5, 2.5)|
 
 Below the block the goal is never nearer than 1.5, so an episode there returns at most -1.5 H. The nearest point is the
-block's lower edge above the start, where a policy that follows the reward stays. Only one that leaves it, although
-every step away costs, reaches the goal and returns more than -1.5 H, which is a success.
+block's lower edge above the start, and a policy that follows the reward stays there. To reach the goal, a policy must
+leave this point, although each step away from it is paid less. A return of more than -1.5 H is a success.
 
 Both are small versions of the maze of section 7.3 of the paper, in which every state can be counted. Unlike
 mountain-car, they are not solved by going far, so they need a cover and not only a bonus.
@@ -64,7 +64,7 @@ class PointUMaze(Task):
 
 
 class DeceptiveUMaze(Task):
-    """The same maze with a reward that misleads: minus the distance to the goal, through the block."""
+    """The same maze with a misleading reward: minus the straight-line distance to the goal, through the block."""
 
     kind: ClassVar[str] = "small"
 

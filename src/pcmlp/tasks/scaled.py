@@ -1,4 +1,4 @@
-"""Rewards in another unit: r -> scale r. A method that depends on the scale of rewards does worse for some scale.
+"""Rewards in another unit: r -> scale r. A method that depends on the scale of rewards learns worse at some scales.
 
 The scale is an input of compiled programs, so all scales of a task share them.
 """
