@@ -284,7 +284,7 @@ IDEAS = (
         "sections 1 and 5",
         "on carts in 1 to 4 dimensions, every seed of PC-MLP comes within 10 % of planning in the true dynamics; and "
         "with the dimensions, the searches that find 95 % of the best known value become more for the optimistic "
-        "oracle, by a larger factor than for the ordinary one. That nothing better can be computed, no run can show",
+        "oracle, by a larger factor than for the ordinary one. No run can show that nothing better can be computed",
         (
             Reading(
                 "one search for both: the cross-entropy method",
