@@ -251,9 +251,12 @@ def test_where_it_is_a_bound_an_estimate_and_a_heuristic():
 
     assert kind(LOCK, "bonus_scale=0.15") == "bound"
     assert kind(LOCK, "bonus_scale=0.1") == "heuristic"
+    assert kind(LOCK, "bonus_scale=0.15", "task.reward_scale=0.5") == "bound"
+    assert kind(LOCK, "bonus_scale=0.15", "task.reward_scale=100") == "heuristic"  # J* is 100, a bonus promises 9
     assert kind(LOW_RANK) == "heuristic"
     assert kind(CART) == "heuristic"
     assert kind(CART, "bonus_scale=999999") == "estimate"
+    assert kind(CART, "bonus_scale=999999", "task.reward_scale=2") == "heuristic"
     assert kind(CART, "bonus_scale=999999", "features.name=fourier") == "heuristic"
     assert kind("mountain-car") == "heuristic"
     assert kind("mountain-car", "random") is None

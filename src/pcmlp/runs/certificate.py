@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from pcmlp import covering, theory
+from pcmlp import covering, finite, theory
 from pcmlp.algorithms.certificate import exact_values
 from pcmlp.algorithms.deep import Deep
 from pcmlp.algorithms.framework import PCMLP
@@ -41,6 +41,8 @@ def standing(config: RunConfig, algo: Algorithm, problem: Problem) -> Standing |
         return None
     if not (isinstance(algo, PCMLP) and isinstance(config.algorithm, PCMLP)):
         return Standing("heuristic", "no theorem covers a neural model and a planner that only improves a policy")
+    if not pays_at_most_one(config, problem.world.mdp):
+        return Standing("heuristic", "the theorems are about rewards in [0, 1], and this task has others")
     own = isinstance(config.algorithm.features, TaskFeatures)
     c, needed = algo.bonus_scale, proved_scale(algo, problem.world.mdp, config.num_iterations, own_features=own)
     if needed is None:
@@ -50,6 +52,14 @@ def standing(config: RunConfig, algo: Algorithm, problem: Problem) -> Standing |
     if isinstance(algo.model, KNR):
         return Standing("estimate", "the bonus_scale is the theorem's, but the planner may find less than the maximum")
     return Standing("bound", f"with probability {1 - DELTA:g} at least, for all iterations of a seed")
+
+
+def pays_at_most_one(config: RunConfig, mdp: MDP) -> bool:
+    """Return whether every reward is in [0, 1]: exactly in a finite MDP; else a reward that was not scaled up counts."""
+    if needs_evaluation(mdp):
+        return config.task.reward_scale <= 1
+    paid = np.asarray(finite.rewards(mdp))
+    return bool(np.all((paid >= 0) & (paid <= 1 + 1e-6)))  # tolerates rounding
 
 
 def why_none(config: RunConfig) -> str:
