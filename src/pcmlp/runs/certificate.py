@@ -16,7 +16,7 @@ from pcmlp.algorithms.framework import PCMLP
 from pcmlp.algorithms.random import RandomPlay
 from pcmlp.algorithms.stages import round_up
 from pcmlp.errors import ConfigError
-from pcmlp.features import TaskFeatures, feature_dim
+from pcmlp.features import OneHotFeatures, TaskFeatures, feature_dim
 from pcmlp.finite import FiniteTransition
 from pcmlp.models import KNR, LinearCore, LinearMDP, Tabular
 from pcmlp.models.linear_core import TOLERANCE
@@ -87,6 +87,8 @@ def proved_scale(algo: PCMLP, mdp: MDP, num_iterations: int, *, own_features: bo
     if not isinstance(model, LinearCore | LinearMDP | Tabular) or not isinstance(mdp.transition, FiniteTransition):
         return None
     assert callable(algo.features)
+    if not (own_features or isinstance(algo.features, OneHotFeatures)):
+        return None  # the class need not be linear in these features
     dim = feature_dim(algo.features, mdp)
     if isinstance(model, Tabular):
         # For a deterministic table, counting is maximum likelihood and is exact for every pair that was visited.
