@@ -55,7 +55,7 @@ def standing(config: RunConfig, algo: Algorithm, problem: Problem) -> Standing |
 
 
 def pays_at_most_one(config: RunConfig, mdp: MDP) -> bool:
-    """Return whether every reward is in [0, 1]: exactly in a finite MDP; else a reward that was not scaled up counts."""
+    """Return whether rewards are in [0, 1]: all of them in a finite MDP; elsewhere, whether nothing scales them up."""
     if needs_evaluation(mdp):
         return config.task.reward_scale <= 1
     paid = np.asarray(finite.rewards(mdp))

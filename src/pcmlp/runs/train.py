@@ -198,9 +198,9 @@ def reward_free_notes(algorithm: Algorithm, problem: Problem) -> list[str]:
 def class_notes(algorithm: Algorithm, problem: Problem) -> list[str]:
     """Return a line for a class of regulators that does not contain the truth: how far away it is, and what that costs.
 
-    If two Gaussians have means x sigma apart, their total variation is at most x / 2. So a member that errs by x wherever
-    policies go misjudges the value of a policy by at most H^2 x / 2, and the policy that is best in it loses at most
-    twice that. Here x is a mean over the box; policies may go where the error is larger.
+    If two Gaussians have means x sigma apart, their total variation is at most x / 2. So a member that errs by x
+    wherever policies go misjudges the value of a policy by at most H^2 x / 2, and the policy that is best in it loses
+    at most twice that. Here x is a mean over the box; policies may go where the error is larger.
     """
     if not (isinstance(algorithm, PCMLP) and isinstance(algorithm.model, Regulators) and algorithm.model.features):
         return []
