@@ -305,6 +305,7 @@ def test_factors_that_give_no_distribution_are_refused(kind, message):
     [
         ("linear-core --set task.core=3", "task.core=3: give 5 (rank) to 15 (states)"),
         ("linear-core --set task.core=20", "task.core=20: give 5 (rank) to 15 (states)"),
+        ("linear-core --set task.states=3", "task.rank=5: give 1 to 3 (states)"),
         ("linear-core --set task.states=0", "task.states=0: give 1 or more"),
         ("linear-core --set task.rank=0", "task.rank=0: give 1 or more"),
         ("linear-core --set task.phi={folder}/long.npy", "long.npy: phi(0, 0) has norm 2 and sum 2"),
