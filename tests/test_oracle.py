@@ -225,6 +225,7 @@ def search_rows(ordinary, optimistic):
         (("10 of 10", "9 of 10"), ("4", "4"), ("4", "16"), False),
         (("10 of 10",) * 2, ("1", "16"), ("4", "16"), False),
         (("10 of 10",) * 2, ("4", "1"), ("4", "4"), False),
+        (("10 of 10",) * 2, ("", ""), ("4", "16"), False),  # the ordinary oracle never finds enough
     ],
 )
 def test_the_claim_holds_if_only_the_optimistic_oracle_needs_more(monkeypatch, near, ordinary, optimistic, holds):
