@@ -5,6 +5,7 @@ an estimate if a theorem's c is used but the planner does not find the maximum, 
 """
 
 import math
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -35,8 +36,8 @@ class Standing(NamedTuple):
     why: str
 
 
-def standing(config: RunConfig, algo: Algorithm, problem: Problem) -> Standing | None:
-    """Return the standing of a run's certificate; None if it has none."""
+def standing(config: RunConfig, algo: Algorithm, problem: Problem, rows: Iterable[Row] = ()) -> Standing | None:
+    """Return the standing of a run's certificate, given its rows so far; None if it has none."""
     if why_none(config):
         return None
     if not (isinstance(algo, PCMLP) and isinstance(config.algorithm, PCMLP)):
@@ -49,6 +50,8 @@ def standing(config: RunConfig, algo: Algorithm, problem: Problem) -> Standing |
         return Standing("heuristic", "no theorem covers this model, these features and these samples")
     if c < needed * (1 - 1e-9):  # tolerates rounding of the square root
         return Standing("heuristic", f"optimism is proved for a bonus_scale of {needed:.4g} or more, not for {c:g}")
+    if max((row.get("likelihood_gap") or 0.0 for row in rows), default=0.0) > TOLERANCE * (1 + 1e-6):
+        return Standing("heuristic", f"a fit may be more than {TOLERANCE:g} nats below the largest likelihood")
     if isinstance(algo.model, KNR):
         return Standing("estimate", "the bonus_scale is the theorem's, but the planner may find less than the maximum")
     return Standing("bound", f"with probability {1 - DELTA:g} at least, for all iterations of a seed")
