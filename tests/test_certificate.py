@@ -242,6 +242,15 @@ def test_the_lemma_behind_the_least_proved_scale():
     assert worst > bound / 2  # the class has members that are far
 
 
+def test_a_linear_class_needs_features_in_which_it_is_linear():
+    problem, algo = build(config_of(LOW_RANK))
+    mdp = problem.world.mdp
+    assert proved_scale(algo, mdp, 4) is not None
+    assert proved_scale(algo, mdp, 4, own_features=False) is None
+    one_hot = build(config_of(LOW_RANK, "features.name=one-hot"))[1]
+    assert proved_scale(one_hot, mdp, 4, own_features=False) > proved_scale(algo, mdp, 4)  # d is larger
+
+
 def test_where_it_is_a_bound_an_estimate_and_a_heuristic():
     def kind(task, *more):
         config = config_of(task, *more) if isinstance(task, tuple) else resolve(task, *more)
@@ -251,9 +260,12 @@ def test_where_it_is_a_bound_an_estimate_and_a_heuristic():
 
     assert kind(LOCK, "bonus_scale=0.15") == "bound"
     assert kind(LOCK, "bonus_scale=0.1") == "heuristic"
+    assert kind(LOCK, "bonus_scale=0.15", "task.reward_scale=0.5") == "bound"
+    assert kind(LOCK, "bonus_scale=0.15", "task.reward_scale=100") == "heuristic"  # J* is 100, a bonus promises 9
     assert kind(LOW_RANK) == "heuristic"
     assert kind(CART) == "heuristic"
     assert kind(CART, "bonus_scale=999999") == "estimate"
+    assert kind(CART, "bonus_scale=999999", "task.reward_scale=2") == "heuristic"
     assert kind(CART, "bonus_scale=999999", "features.name=fourier") == "heuristic"
     assert kind("mountain-car") == "heuristic"
     assert kind("mountain-car", "random") is None

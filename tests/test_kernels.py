@@ -125,7 +125,16 @@ def test_where_the_truth_is_not_known_nothing_is_said():
     assert nearest_member(unknown, algo.features) is None
     linear, tabular, _ = bound("combination-lock")
     assert class_notes(tabular, linear) == []
-    assert class_notes(algo, problem)
+    assert "or a larger model.radius" in class_notes(algo, problem)[0]
+
+
+def test_a_ball_of_regulators_says_so_too_and_has_no_radius_to_give():
+    settings = "features.name=polynomial", "features.degree=1"
+    problem, algo = build(resolve("knr-lds", "lc3-oracle", settings=settings))
+    (line,) = class_notes(algo, problem)
+    assert line.endswith("give other features")
+    problem, algo = build(resolve("knr-lds", "lc3-oracle"))
+    assert class_notes(algo, problem) == []
 
 
 def test_other_features_have_their_own_radius_unless_one_is_given():
@@ -159,7 +168,8 @@ def test_a_run_says_once_that_its_class_does_not_contain_the_truth(settings, war
         problem, algo = build(config)
         near = nearest_member(problem.world.mdp, algo.features, algo.model.radius)
         assert f"errs by {near.error:.3g} sigma" in lines[0]
-        assert f"= {16 * near.error:.3g} of a return of 4" in lines[0]
+        loss = min(4.0, 16 * near.error)  # nobody loses more than all
+        assert f"may cost {loss:.3g} of a return of 4 (at most H^2 x {near.error:.3g})" in lines[0]
 
 
 @pytest.mark.parametrize("width", ["0", "-1", "nan"])

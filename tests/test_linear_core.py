@@ -245,6 +245,14 @@ def test_the_least_proved_scale_and_what_it_is_worth():
     assert found(*paper, steps=12_000_000)[0] == pytest.approx(c)
 
 
+@pytest.mark.parametrize(("gap", "kind"), [(None, "bound"), (np.float32(0.1), "bound"), (0.2, "heuristic")])
+def test_nothing_is_proved_for_a_run_with_a_fit_that_is_far_from_the_maximum(gap, kind):
+    config = resolve("linear-core", None, (0,), 2_000, ("bonus_scale=999",))
+    problem, algo = build(config)
+    rows = [{"likelihood_gap": None}, {"likelihood_gap": gap and float(gap)}]
+    assert standing(config, algo, problem, rows).kind == kind
+
+
 def test_the_lemma_on_the_same_data():
     """The sum of TV^2 over the samples themselves, which uniform play chose step by step, is below its bound."""
     problem, algo = build(resolve("linear-core", None, range(32), 2_000))
@@ -305,6 +313,7 @@ def test_factors_that_give_no_distribution_are_refused(kind, message):
     [
         ("linear-core --set task.core=3", "task.core=3: give 5 (rank) to 15 (states)"),
         ("linear-core --set task.core=20", "task.core=20: give 5 (rank) to 15 (states)"),
+        ("linear-core --set task.states=3", "task.rank=5: give 1 to 3 (states)"),
         ("linear-core --set task.states=0", "task.states=0: give 1 or more"),
         ("linear-core --set task.rank=0", "task.rank=0: give 1 or more"),
         ("linear-core --set task.phi={folder}/long.npy", "long.npy: phi(0, 0) has norm 2 and sum 2"),

@@ -183,6 +183,7 @@ def test_thompson_sampling_draws_another_model_for_each_seed_and_iteration():
         (("planner.elites=200",), "planner.elites=200: give 1 to planner.num_pairs=100"),
         (("model.name=knr-draw",), "planner.name=optimistic: needs a confidence ball.*model.name=knr-ball"),
         (("bonus_scale=1",), "bonus_scale=1: has no effect with lc3-oracle"),
+        (("planner.search.name=mppi",), "planner.search.name=MPPI: .* give cem"),
         (("planner.name=trpo",), "planner.name=trpo: lc3-oracle takes optimistic or cem"),
     ],
 )
@@ -224,6 +225,7 @@ def search_rows(ordinary, optimistic):
         (("10 of 10", "9 of 10"), ("4", "4"), ("4", "16"), False),
         (("10 of 10",) * 2, ("1", "16"), ("4", "16"), False),
         (("10 of 10",) * 2, ("4", "1"), ("4", "4"), False),
+        (("10 of 10",) * 2, ("", ""), ("4", "16"), False),  # the ordinary oracle never finds enough
     ],
 )
 def test_the_claim_holds_if_only_the_optimistic_oracle_needs_more(monkeypatch, near, ordinary, optimistic, holds):

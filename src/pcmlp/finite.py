@@ -32,6 +32,11 @@ def tables(mdp: MDP) -> tuple[Float[Array, "S A"], Float[Array, "S A S"]]:
     return reward, jnp.where(over_pairs(mdp.terminal), 0.0, p)
 
 
+def rewards(mdp: MDP) -> Float[Array, "S A S"]:
+    """Return the table r(s, a, s')."""
+    return _over_all(mdp.states.size, mdp.actions.size)(mdp.reward)
+
+
 def _over_all(num_states: int, num_actions: int) -> Callable[[Callable], Array]:
     s, a = jnp.arange(num_states), jnp.arange(num_actions)
 

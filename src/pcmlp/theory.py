@@ -206,10 +206,8 @@ def smallest(holds: Callable[[int], bool]) -> int:
 
 def linear_mdp_table(horizon: int, dim: int, epsilon: Real, delta: Real, members: int) -> list[Row]:
     """Return rows (name, stated, corrected, what it is)."""
-    both = (
-        linear_mdp_stated(horizon, dim, epsilon, delta, members),
-        linear_mdp_corrected(horizon, dim, epsilon, delta, members),
-    )
+    given = (horizon, dim, epsilon, delta, members)
+    both = (linear_mdp_stated(*given), linear_mdp_corrected(*given))
     return [
         *_common_rows(both, horizon),
         _row("gap", [linear_mdp_gap(p.N, horizon, dim) for p in both], f"what N guarantees; needs <= {epsilon:g}"),
@@ -224,10 +222,8 @@ def knr_table(
     given = (horizon, dim, epsilon, delta, radius, sigma, state_dim)
     both = (knr_stated(*given), knr_corrected(*given))
     gaps = [knr_gap(p.N, horizon, dim, radius, sigma, state_dim) for p in both]
-    needed = []
-    for p in both:
-        bound = state_bound(radius, sigma, state_dim, p.N * p.M, delta / 2)
-        needed.append(p.M / knr_required_fit_samples(p.N, delta, radius, bound))
+    bounds = [state_bound(radius, sigma, state_dim, p.N * p.M, delta / 2) for p in both]
+    needed = [p.M / knr_required_fit_samples(p.N, delta, radius, B) for p, B in zip(both, bounds, strict=True)]
     return [
         *_common_rows(both, horizon),
         _row("B", [p.B or 0.0 for p in both], "bound on |s'| over all N M samples"),

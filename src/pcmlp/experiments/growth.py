@@ -116,7 +116,7 @@ def _points(jobs: Mapping[int, Job] | Mapping[float, Job], epsilon: float) -> tu
 
 # linear-core, which has a continuous class, with its preset.
 
-_CORE = next(job for job in linear_core.jobs() if job.label == "likelihood")
+_CORE = linear_core.learning_job("likelihood")
 
 _RANK_JOBS = {rank: _rank(rank) for rank in _RANKS}
 _BY_EPSILON = tuple(Point(1 / epsilon, _rank(8), epsilon) for epsilon in _EPSILONS)

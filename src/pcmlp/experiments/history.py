@@ -91,8 +91,7 @@ def tables(mdp: MDP, problem: Problem) -> tuple[Float[Array, "S A d"], Float[Arr
     truth = mdp.transition.probabilities()
     s, a = jnp.arange(truth.shape[0]), jnp.arange(truth.shape[1])
     over_pairs = lambda f: jax.vmap(lambda x: jax.vmap(lambda u: f(x, u))(a))(s)  # noqa: E731
-    reward = over_pairs(lambda x, u: jax.vmap(lambda y: mdp.reward(x, u, y))(s))
-    return over_pairs(problem.features), reward, truth
+    return over_pairs(problem.features), finite.rewards(mdp), truth
 
 
 @eqx.filter_jit

@@ -51,8 +51,16 @@ _HUNDRED = tuple(range(100))  # seeds
 
 def jobs() -> list[Job]:
     """Return the runs of both fits and their controls, and those whose certificates are counted."""
-    runs = [Job("theory", _TASK, label, algo, _STEPS, settings) for label, (algo, settings) in _RUNS.items()]
-    return [*runs, *map(certificate_job, ("theorem", "proved", "many-samples", "preset", "regression", "no-bonus"))]
+    return [
+        *map(learning_job, _RUNS),
+        *map(certificate_job, ("theorem", "proved", "many-samples", "preset", "regression", "no-bonus")),
+    ]
+
+
+def learning_job(label: str) -> Job:
+    """Return the run of a fit or a control."""
+    algo, settings = _RUNS[label]
+    return Job("theory", _TASK, label, algo, _STEPS, settings)
 
 
 def certificate_job(label: str) -> Job:

@@ -270,4 +270,5 @@ def needs_no_optimism(kept: Kept, needs: Sequence[str]) -> Finding:
     said = f"PC-MLP is near on {', '.join(' of '.join(of) for of in near)} seeds; searches needed with {parameters} "
     said += f"parameters: optimistic {counts['optimistic']}, ordinary {counts['ordinary']}"
     enough = all(good == seeds for good, seeds in near)
-    return Finding(enough and growth["optimistic"] > max(1.0, growth["ordinary"]), said)
+    # NaN, where an oracle never finds enough, is not above anything.
+    return Finding(enough and growth["optimistic"] > 1.0 and growth["optimistic"] > growth["ordinary"], said)

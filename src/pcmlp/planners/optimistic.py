@@ -66,7 +66,7 @@ class Optimistic(Planner):
         if self.elites > self.num_pairs:
             raise SettingError("elites", self.elites, f"give 1 to {{num_pairs}}={self.num_pairs}")
         if not isinstance(self.search, CEM):
-            raise SettingError("search", "given", "give cem")
+            raise SettingError("search.name", type(self.search).__name__, "the search needs its noise; give cem")
 
     def check_model(self, mdp: MDP, model: Model) -> None:
         """Raise if the class is not a ball, or has too many parameters."""

@@ -5,18 +5,19 @@ an estimate if a theorem's c is used but the planner does not find the maximum, 
 """
 
 import math
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from pcmlp import covering, theory
+from pcmlp import covering, finite, theory
 from pcmlp.algorithms.certificate import exact_values
 from pcmlp.algorithms.deep import Deep
 from pcmlp.algorithms.framework import PCMLP
 from pcmlp.algorithms.random import RandomPlay
 from pcmlp.algorithms.stages import round_up
 from pcmlp.errors import ConfigError
-from pcmlp.features import TaskFeatures, feature_dim
+from pcmlp.features import OneHotFeatures, TaskFeatures, feature_dim
 from pcmlp.finite import FiniteTransition
 from pcmlp.models import KNR, LinearCore, LinearMDP, Tabular
 from pcmlp.models.linear_core import TOLERANCE
@@ -35,21 +36,33 @@ class Standing(NamedTuple):
     why: str
 
 
-def standing(config: RunConfig, algo: Algorithm, problem: Problem) -> Standing | None:
-    """Return the standing of a run's certificate; None if it has none."""
+def standing(config: RunConfig, algo: Algorithm, problem: Problem, rows: Iterable[Row] = ()) -> Standing | None:
+    """Return the standing of a run's certificate, given its rows so far; None if it has none."""
     if why_none(config):
         return None
     if not (isinstance(algo, PCMLP) and isinstance(config.algorithm, PCMLP)):
         return Standing("heuristic", "no theorem covers a neural model and a planner that only improves a policy")
+    if not pays_at_most_one(config, problem.world.mdp):
+        return Standing("heuristic", "the theorems are about rewards in [0, 1], and this task has others")
     own = isinstance(config.algorithm.features, TaskFeatures)
     c, needed = algo.bonus_scale, proved_scale(algo, problem.world.mdp, config.num_iterations, own_features=own)
     if needed is None:
         return Standing("heuristic", "no theorem covers this model, these features and these samples")
     if c < needed * (1 - 1e-9):  # tolerates rounding of the square root
         return Standing("heuristic", f"optimism is proved for a bonus_scale of {needed:.4g} or more, not for {c:g}")
+    if max((row.get("likelihood_gap") or 0.0 for row in rows), default=0.0) > TOLERANCE * (1 + 1e-6):
+        return Standing("heuristic", f"a fit may be more than {TOLERANCE:g} nats below the largest likelihood")
     if isinstance(algo.model, KNR):
         return Standing("estimate", "the bonus_scale is the theorem's, but the planner may find less than the maximum")
     return Standing("bound", f"with probability {1 - DELTA:g} at least, for all iterations of a seed")
+
+
+def pays_at_most_one(config: RunConfig, mdp: MDP) -> bool:
+    """Return whether rewards are in [0, 1]: all of them in a finite MDP; elsewhere, whether nothing scales them up."""
+    if needs_evaluation(mdp):
+        return config.task.reward_scale <= 1
+    paid = np.asarray(finite.rewards(mdp))
+    return bool(np.all((paid >= 0) & (paid <= 1 + 1e-6)))  # tolerates rounding
 
 
 def why_none(config: RunConfig) -> str:
@@ -77,6 +90,8 @@ def proved_scale(algo: PCMLP, mdp: MDP, num_iterations: int, *, own_features: bo
     if not isinstance(model, LinearCore | LinearMDP | Tabular) or not isinstance(mdp.transition, FiniteTransition):
         return None
     assert callable(algo.features)
+    if not (own_features or isinstance(algo.features, OneHotFeatures)):
+        return None  # the class need not be linear in these features
     dim = feature_dim(algo.features, mdp)
     if isinstance(model, Tabular):
         # For a deterministic table, counting is maximum likelihood and is exact for every pair that was visited.

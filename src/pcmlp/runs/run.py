@@ -212,7 +212,7 @@ class Run:
         summary = summarise(self.config, self.rows, self.command, status, self.shared_device, **self.spent())
         summary["manifest"] = self.manifest().record
         add_findings(summary, self.config, self.rows, self.findings)
-        stands = standing(self.config, self.algorithm, self.problem)
+        stands = standing(self.config, self.algorithm, self.problem, self.rows)
         if stands is not None:
             summary["certificate"] = {**stands._asdict(), "stop_when_certified": self.threshold}
         if self.deployed is not None:

@@ -13,6 +13,7 @@ from pcmlp.algorithms.framework import PCMLP
 from pcmlp.algorithms.pc_pg import PCPG
 from pcmlp.imagine import unknown_functions
 from pcmlp.models import KNR, nearest_member
+from pcmlp.models.knr import Regulators
 from pcmlp.runs.callbacks import Callback, TensorBoard, listening, say, show_progress
 from pcmlp.runs.certificate import check_threshold, describe_threshold, standing
 from pcmlp.runs.checkpoint import ENDED, changed_machine, check_same, is_finished, latest_checkpoint
@@ -197,18 +198,21 @@ def reward_free_notes(algorithm: Algorithm, problem: Problem) -> list[str]:
 def class_notes(algorithm: Algorithm, problem: Problem) -> list[str]:
     """Return a line for a class of regulators that does not contain the truth: how far away it is, and what that costs.
 
-    If two Gaussians have means x sigma apart, their total variation is at most x / 2. So the best member misjudges the
-    value of a policy by at most H^2 x / 2, and the policy that is best in this member loses at most twice that.
+    If two Gaussians have means x sigma apart, their total variation is at most x / 2. So a member that errs by x
+    wherever policies go misjudges the value of a policy by at most H^2 x / 2, and the policy that is best in it loses
+    at most twice that. Here x is a mean over the box; policies may go where the error is larger.
     """
-    if not (isinstance(algorithm, PCMLP) and isinstance(algorithm.model, KNR) and algorithm.model.features):
+    if not (isinstance(algorithm, PCMLP) and isinstance(algorithm.model, Regulators) and algorithm.model.features):
         return []
     near = nearest_member(problem.world.mdp, algorithm.model.features, algorithm.model.radius)
     if near is None or near.is_truth:
         return []
     horizon = problem.world.mdp.horizon
     away = f"its nearest member errs by {near.error:.3g} sigma (root mean square; {near.largest:.3g} at most)"
-    loss = f"H^2 x {near.error:.3g} = {horizon**2 * near.error:.3g} of a return of {horizon}"
+    loss = min(horizon, horizon**2 * near.error)
+    cost = f"may cost {loss:.3g} of a return of {horizon} (at most H^2 x {near.error:.3g})"
+    remedy = "other features or a larger model.radius" if isinstance(algorithm.model, KNR) else "other features"
     return [
-        f"the class of models does not contain the truth: over the task's box, {away}; with any number of samples, "
-        f"the theorem then only guarantees a loss of at most {loss}; give other features or a larger model.radius"
+        f"the class of models does not contain the truth: over the task's box, {away}; errors of this size {cost}, "
+        f"however many samples there are; give {remedy}"
     ]

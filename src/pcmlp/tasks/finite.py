@@ -135,6 +135,8 @@ class CoreMDP(Task):
 
     def check(self) -> None:
         """Raise unless every level has a distribution and every distribution a state."""
+        if self.rank > self.states:
+            raise SettingError("rank", self.rank, f"give 1 to {self.states} (states)")
         if not self.rank <= self.core <= self.states:
             raise SettingError("core", self.core, f"give {self.rank} (rank) to {self.states} (states)")
 
