@@ -188,10 +188,11 @@ def bonus_sum(scale: Scale) -> Rows:
         for n in thinned(len(sums)):
             printed, repaired = sum_bounds(algo, run, n)
             total: Row = {"sum_median": np.median(sums[n - 1]), "sum_most": sums[n - 1].max()}
-            gain = algo.bonus_scale * math.sqrt(2 * n * np.median(gains[n - 1]))
-            bounds = {"printed": printed, "printed_with_gain": gain, "repaired": repaired}
-            under = {f"share_under_{name}": float(np.mean(sums[n - 1] <= bounds[name])) for name in bounds}
-            rows.append({"ridge": ridge, "bonus_scale": algo.bonus_scale, "iterations": n, **total, **bounds, **under})
+            with_gain = algo.bonus_scale * np.sqrt(2 * n * gains[n - 1])  # of each seed
+            bounds = {"printed": printed, "printed_with_gain": with_gain, "repaired": repaired}
+            under = {f"share_under_{name}": float(np.mean(sums[n - 1] <= bound)) for name, bound in bounds.items()}
+            medians = {name: float(np.median(bound)) for name, bound in bounds.items()}
+            rows.append({"ridge": ridge, "bonus_scale": algo.bonus_scale, "iterations": n, **total, **medians, **under})
     return rows
 
 

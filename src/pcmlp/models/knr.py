@@ -72,7 +72,7 @@ class Regulators(Model):
     def phi(self) -> Features:
         """Return the features, or raise if the task has none."""
         if self.features is None:
-            raise ConfigError("model: needs a task that is a regulator; choose knr-lds or knr-poly")
+            raise ConfigError("model: needs a task that is a regulator, such as knr-lds")
         return self.features
 
 
