@@ -345,7 +345,7 @@ def test_unknown_names_suggest_the_nearest():
 
 
 def test_an_algorithm_on_the_wrong_task_says_which_works():
-    with pytest.raises(ConfigError, match="pcmlp-knr or random"):
+    with pytest.raises(ConfigError, match="pcmlp-knr or lc3-oracle or random"):
         resolve("knr-lds", "pcmlp-linear")
 
 

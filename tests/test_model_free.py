@@ -292,7 +292,7 @@ def test_robots_have_presets(task):
         ("trpo", "reward_free=true", "one of pcmlp, pcmlp-mppi, rnd, random, pc-pg.; leave it out"),
         ("sac", "reward_free=true", "one of pcmlp, pcmlp-mppi, rnd, random, pc-pg.; leave it out"),
         ("trpo", "rounds=2", "trpo has no such setting .it is one of pcmlp, .* leave it out"),
-        ("trpo", "draws=iid", "one of pcmlp-linear, pcmlp-knr.; leave it out"),
+        ("trpo", "draws=iid", "one of pcmlp-linear, pcmlp-knr, lc3-oracle.; leave it out"),
         ("trpo", "planner.streams=3", "learns from real steps and imagines none; leave it out"),
         ("trpo", "planner.name=sac", "trpo takes trpo"),
         ("trpo", "replay_size=1000", "does not keep steps after an update; leave it out"),

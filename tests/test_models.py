@@ -330,7 +330,7 @@ def test_knr_refuses_a_radius_that_is_not_positive(text):
 
 
 def test_classes_that_only_a_task_defines_are_refused_without_one():
-    with pytest.raises(ConfigError, match=r"^model\.name=knr: needs a task that is a regulator; choose knr-lds or"):
+    with pytest.raises(ConfigError, match=r"^model: needs a task that is a regulator, such as knr-lds"):
         KNR(radius=1.0).init(jr.key(0), PLANE)
     with pytest.raises(ConfigError, match=r"^model\.name=task: only Algorithm 1 .*; give neural$"):
         TaskModel().init(jr.key(0), PLANE)

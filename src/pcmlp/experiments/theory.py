@@ -33,8 +33,8 @@ def theory_tables(done: Done) -> Tables:
 THEORY = Experiment(
     name="theory",
     title="Algorithm 1 in the whole setting of the theorems",
-    place="sections 3 to 5, appendices A and B",
-    shows="each inequality of the proof, the growth of samples, kernels, and an optimistic oracle",
+    place="section 5, appendices A and B",
+    shows="each inequality of the proof, growth, kernels, an optimistic oracle",
     jobs=theory_jobs,
     tables=theory_tables,
     measured={name: measure for part in PARTS for name, measure in part.MEASURED.items()},

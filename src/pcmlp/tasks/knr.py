@@ -145,7 +145,7 @@ class Rotation(eqx.Module):
 
 
 class RegulatedPendulum(Task):
-    """A pendulum with a weak motor; it hangs at first and must be swung up to within 35 degrees of upright.
+    """A pendulum with a weak motor; from hanging, it must be swung up to within 35 degrees of upright.
 
     The state is c = cos(angle), s = sin(angle) and the velocity v. As the angle changes by v dt in a step, the means of
     the next state are

@@ -64,7 +64,7 @@ class PointUMaze(Task):
 
 
 class DeceptiveUMaze(Task):
-    """The same maze with a misleading reward: minus the straight-line distance to the goal, through the block."""
+    """The same maze with a misleading reward: minus the distance to the goal, through the block."""
 
     kind: ClassVar[str] = "small"
 
