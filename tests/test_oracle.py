@@ -202,7 +202,7 @@ def test_other_tasks_are_refused():
 
 
 def test_the_ball_of_a_model_without_features_says_which_tasks_have_them():
-    with pytest.raises(ConfigError, match="knr-lds or knr-poly"):
+    with pytest.raises(ConfigError, match="needs a task that is a regulator, such as knr-lds"):
         ConfidenceBall().phi()
     assert eqx.is_array(line(0.0, 1.0).transition.beta)
 

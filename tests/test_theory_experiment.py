@@ -142,7 +142,7 @@ def test_the_factor_is_the_largest_ratio_of_a_trace_to_its_logarithm():
     assert bounds.potential_factor(1.0) == pytest.approx(1 / math.log(2))
     assert bounds.potential_factor(0.398) == pytest.approx(2, abs=2e-3)  # from here on the printed lemma is false
     assert bounds.potential_factor(0.01) == pytest.approx(100 / math.log(101))
-    assert bounds.potential_factor(0.01, 1.0) == theory.potential_factor(1.0)  # c = H: as printed, for any lambda
+    assert bounds.potential_factor(0.01, 1.0) == bounds.potential_factor(1.0)  # c = H: as printed, for any lambda
 
 
 def test_the_printed_sum_of_bonuses_fails_for_a_small_ridge_and_the_repaired_one_is_tight():

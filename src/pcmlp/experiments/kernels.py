@@ -295,7 +295,4 @@ def information_gain(among: Float[np.ndarray, "m m"], weight: float) -> float:
     return float(np.linalg.slogdet(np.eye(len(among)) + among / weight)[1])
 
 
-MEASURED: dict[str, Callable[[Scale], Rows]] = {
-    "kernel_classes": measure_classes,
-    "kernel_growth": measure_growth,
-}
+MEASURED: dict[str, Callable[[Scale], Rows]] = {"kernel_classes": measure_classes, "kernel_growth": measure_growth}

@@ -176,7 +176,7 @@ class RegulatedPendulum(Task):
 
 
 class KernelPendulum(Task):
-    """The member of the class of an RBF kernel that is nearest to the pendulum of `knr-pendulum`.
+    """The member of an RBF kernel's class that is nearest to `knr-pendulum`.
 
     phi are random Fourier features, and the learner knows them. So its class contains the truth, and the norm is known,
     as the theorem requires. This world differs from the pendulum by the error of these features.
