@@ -4,7 +4,8 @@
     docs/results.md                the same verdicts, between two comments
     README.md                      the number of claims with each verdict, and the runs where only a goal pays; also
                                    between comments
-    docs/theory.md                 tables of the experiment `theory`; also between comments
+    docs/theory.md, docs/framework.md, docs/rivals/lc3-oracle.md
+                                   tables of the experiment `theory`; also between comments
     docs/figures.md                the paper's figures beside ours
     docs/pictures/figure-N.png     our figures
     docs/pictures/proof-*.png      the pictures of docs/proof.md
@@ -26,6 +27,7 @@ from pcmlp.experiments.claims import CLAIMS
 from pcmlp.experiments.paper import EXPERIMENTS
 from pcmlp.experiments.paper_figures import FIGURES, PaperFigure, about_figure, draw_figure
 from pcmlp.experiments.theory_figures import THEORY_PICTURES
+from pcmlp.experiments.theory_tables import THEORY_TABLES
 from pcmlp.experiments.verdict import Kept, write_verdicts
 from pcmlp.report.verdict import Verdict, count_verdicts
 from pcmlp.report.words import count_of, format_number
@@ -33,73 +35,6 @@ from pcmlp.runs.durable import write_text
 
 COMMAND = "python -m pcmlp.experiments.pages"
 _GOALS = {CAR: CAR, ACROBOT: ACROBOT, MAZE: f"the maze `{MAZE}`"}
-# Tables of docs/theory.md: name -> file, and its columns with their headings.
-_THEORY: dict[str, tuple[str, dict[str, str]]] = {
-    "gain": (
-        "theory/gain.csv",
-        {
-            "task": "task",
-            "run": "run",
-            "horizon": "H",
-            "ridge": "λ",
-            "policies": "N",
-            "dim": "d",
-            "gain": "I_N of the run",
-            "largest_gain": "of any N policies, at most",
-            "bound_spread": "d ln(1 + N/(dλ))",
-            "bound": "d ln(1 + N/λ)",
-        },
-    ),
-    "bonus_sum": (
-        "theory/bonus_sum.csv",
-        {
-            "task": "task",
-            "run": "run",
-            "horizon": "H",
-            "bonus_scale": "c",
-            "ridge": "λ",
-            "sum": "sum",
-            "largest_ratio": "largest sum / printed bound",
-            "N_above": "above it at N",
-            "above": "above it",
-            "above_with_largest_gain": "above it with the largest gain",
-            "above_dim": "above the bound with d",
-            "above_repaired": "above the repaired bound",
-            "of": "of",
-        },
-    ),
-    "growth": (
-        "theory/growth.csv",
-        {
-            "factor": "x",
-            "task": "task",
-            "near_optimal": "near-optimal by",
-            "from": "from",
-            "to": "to",
-            "reached": "reached",
-            "degree": "slope",
-            "low": "low",
-            "high": "high",
-            "degree_of_theorem": "theorem",
-            "degree_published": "best published",
-        },
-    ),
-    "growth_steps": (
-        "theory/growth_steps.csv",
-        {
-            "factor": "x",
-            "x": "value",
-            "run": "run",
-            "near_optimal": "near-optimal by",
-            "epsilon": "ε",
-            "env_steps": "env steps",
-            "reached": "reached",
-            "median_steps": "median",
-            "most_steps": "most",
-            "steps_of_uniform_play": "uniform play",
-        },
-    ),
-}
 _BEGIN, _END = "<!-- from results: {} -->", "<!-- end -->"
 
 
@@ -219,21 +154,25 @@ def fill(page: str, name: str, text: str) -> str:
     )
 
 
-def theory_page(page: str, kept: Kept) -> str:
-    """Return docs/theory.md with its tables."""
-    for name, (place, columns) in _THEORY.items():
-        page = fill(page, name, csv_table(kept, place, columns))
-    return page
+def theory_pages(root: Path, kept: Kept) -> dict[Path, str]:
+    """Return the text of each page that has tables of the experiment `theory`."""
+    pages: dict[Path, str] = {}
+    for file, tables in THEORY_TABLES.items():
+        page = (root / file).read_text()
+        for name, (place, columns) in tables.items():
+            page = fill(page, name, csv_table(kept, place, columns))
+        pages[root / file] = page
+    return pages
 
 
 def make_pages(root: Path, kept: Kept, verdicts: Sequence[Verdict]) -> dict[Path, str]:
     """Return the text of each page that has something from results."""
-    results, readme, theory = root / "docs/results.md", root / "README.md", root / "docs/theory.md"
+    results, readme = root / "docs/results.md", root / "README.md"
     start = fill(readme.read_text(), "verdict", verdict_sentence(verdicts))
     return {
         results: fill(results.read_text(), "verdict", verdict_table(verdicts)),
         readme: fill(start, "goals", goals_table(kept)),
-        theory: theory_page(theory.read_text(), kept),
+        **theory_pages(root, kept),
         root / "docs/figures.md": figures_page(kept, verdicts),
     }
 
