@@ -16,6 +16,7 @@ from pcmlp.experiments.catalogue import DENSE_TASKS
 from pcmlp.experiments.claims import CLAIMS
 from pcmlp.experiments.paper import EXPERIMENTS
 from pcmlp.experiments.paper_figures import FIGURES, about_figure
+from pcmlp.experiments.theory_tables import THEORY_TABLES
 from pcmlp.experiments.verdict import Claim, Finding, Kept, Reading, judge, write_verdicts
 from pcmlp.published import BUDGET, PAPER, dense_table
 from pcmlp.report.page import report
@@ -302,8 +303,8 @@ def test_pages_are_written_into_a_checkout_only(tmp_path):
 
 
 def test_a_checkout_without_results_gets_its_pages_and_no_pictures(tmp_path):
-    for name in ("README.md", "docs/results.md", "docs/theory.md"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    for name in ("README.md", "docs/results.md", *THEORY_TABLES):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text((ROOT / name).read_text())
     (tmp_path / "docs/pictures").mkdir()
     (tmp_path / "docs/pictures/figure-1.png").write_text("an old one")
