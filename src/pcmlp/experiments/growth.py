@@ -250,7 +250,7 @@ def _degree_row(sweep: Sweep, points: Sequence[Point], needed: np.ndarray) -> Ro
         "to": x[-1],
         "reached": f"{np.isfinite(needed).sum()} of {needed.size}",
         "degree": known(found.value, 2),
-        "low": known(found.low, 2),
+        "low": known(found.low + 0.0, 2),  # no -0.0
         "high": "inf" if np.isposinf(found.high) else known(found.high, 2),
         "degree_of_theorem": bounds[0],
         "degree_published": bounds[1],

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, NullLocator
+from matplotlib.ticker import NullLocator
 
-from pcmlp.experiments.chain_figures import Picture, column, finish, line, where
+from pcmlp.experiments.chain_figures import Picture, column, finish, line, plain_numbers, where
 from pcmlp.experiments.kernels import DIM, DIMS, WIDTH, WIDTHS, name_kernel
 from pcmlp.experiments.verdict import Kept, Table
 from pcmlp.report.curves import new_figure
@@ -75,9 +75,9 @@ def draw_sweep(axes: Axes, sweep: Sweep) -> None:
     if degree["factor"] == "H":
         uniform = column(sweep.own, "steps_of_uniform_play")
         axes.plot(x, uniform, ":", color="black", label="uniform play, expected")
-        axes.set_ylim(top=1e6)
+        axes.set_ylim(50, 1e6)  # uniform play would need 10^29 steps
     axes.set(yscale="log", xlabel=_FACTORS[degree["factor"]], ylabel="env steps")
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    plain_numbers(axes)
     mark_values(axes, x)
     slope = f"slope {degree['degree'] or '–'} [{degree['low'] or '–'}, {degree['high'] or '–'}]"
     axes.set_title(f"{degree['task']}, {_BY[degree['near_optimal']]}\n{slope}", fontsize=8)
@@ -109,7 +109,7 @@ def draw_oracle(kept: Kept) -> Figure:
     shares.set(ylabel=f"best of {several} searches\n/ best known value", ylim=(0, 1.05))
     shares.set_xlabel("parameters of W")
     mark_values(shares, np.unique(column(searches, "parameters")))
-    return finish(panels, "Two oracles on carts in 1 to 4 dimensions", "medians of the seeds", ncols=2)
+    return finish(panels, "Two oracles on carts in 1 to 4 dimensions", "samples: medians of the seeds", ncols=2)
 
 
 def draw_classes(kept: Kept) -> Figure:
@@ -147,7 +147,9 @@ def draw_kernel_gain(kept: Kept) -> Figure:
         line(axes, x, column(some, "kernel"), _SOLID, 0, "exact kernel")
         for i, name in enumerate(name for name in some[0] if name.startswith("features_")):
             line(axes, x, column(some, name), _DASHED, i + 1, f"{name.removeprefix('features_')} random features")
-        axes.set(xscale="log", yscale="log", xlabel="samples")
+        axes.set(yscale="log", xlabel="samples")
+        plain_numbers(axes)
+        mark_values(axes, x if pairs == "uniform" else x[[0, 2, 5, -1]])
         axes.set_title({"policies": "samples of policies", "uniform": "uniform samples of the box"}[pairs], fontsize=9)
     panels[0].set_ylabel("information gain (nats)")
     return finish(panels, "The information gain of a kernel", "knr-pendulum", ncols=2)
