@@ -201,14 +201,24 @@ class KernelPendulum(Task):
         nearest, goal = nearest_member(mdp, features), mdp.reward
         assert nearest is not None
         assert isinstance(goal, GoalReward)
-        return regulator(features, nearest.W, mdp.boxes, mdp.initial(jr.key(0)), goal, self.horizon, self.sigma)
+        fitted = features, nearest.W, mdp.boxes, mdp.initial(jr.key(0)), goal, self.horizon, self.sigma
+        # Another machine's rounding changes the last digits of W. F is rounded, so that a c computed from it stays.
+        return regulator(*fitted, radius=float(f"{nearest.radius:.3g}"))
 
 
 def regulator(
-    features: Features, W: np.ndarray, spaces: tuple[Box, Box], start: Array, goal: GoalReward, H: int, sigma: float
+    features: Features,
+    W: np.ndarray,
+    spaces: tuple[Box, Box],
+    start: Array,
+    goal: GoalReward,
+    H: int,
+    sigma: float,
+    *,
+    radius: float | None = None,
 ) -> Problem:
     """Return the world s' = W phi(s, a) + N(0, sigma^2 I), phi and the class of models."""
     truth = KNRTransition(jnp.asarray(W, jnp.float32), features, sigma)
     mdp = MDP(StartAt(start), truth, goal, never, *spaces, H)
-    model = KNR(radius=known_radius(W), features=features, sigma=sigma)
+    model = KNR(radius=radius or known_radius(W), features=features, sigma=sigma)
     return Problem(JaxWorld(mdp), features, model, success_return=0.99)
