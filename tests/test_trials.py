@@ -4,6 +4,7 @@ A policy here has two numbers: what its real episodes return, and what the model
 """
 
 import dataclasses
+import functools
 
 import equinox as eqx
 import jax
@@ -60,6 +61,7 @@ def steady(real, promised=None, noise=50.0, bonus=1.0):
     )
 
 
+@functools.cache  # another function would be compiled again
 def imagined_by(doubt=0.0, unit=1.0):
     """The imagination: it pays what is promised, more or less of it in each episode, in a unit."""
 
