@@ -90,7 +90,8 @@ def test_the_nearest_member_is_the_truth_where_the_class_contains_it():
         problem, algo, mdp = bound(task, *settings)
         near = nearest_member(mdp, algo.features, algo.model.radius)
         assert near.is_truth
-        assert algo.model.radius == pytest.approx(1.25 * np.linalg.norm(mdp.transition.W), rel=1e-3)
+        known = pytest.approx(1.25 * np.linalg.norm(mdp.transition.W), rel=5e-3)  # F of knr-rbf has three digits
+        assert algo.model.radius == known
         np.testing.assert_allclose(near.W, mdp.transition.W, atol=0.02 * algo.model.radius)
         assert class_notes(algo, problem) == []
 
