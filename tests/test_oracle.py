@@ -193,7 +193,9 @@ def test_bad_input_is_refused_before_anything_runs(settings, message):
 
 
 def test_the_limit_can_be_raised():
-    build(resolve("knr-lds", "lc3-oracle", (0,), 80, ("task.dims=6", "planner.most_parameters=216")))
+    problem, algo = build(resolve("knr-lds", "lc3-oracle", (0,), 80, ("task.dims=6", "planner.most_parameters=216")))
+    W = algo.model.init(jr.key(0), problem.world.mdp).shape
+    assert W[0] * W[1] == algo.planner.most_parameters == 216
 
 
 def test_other_tasks_are_refused():

@@ -80,3 +80,9 @@ def value(mdp: MDP, policy: Float[Array, "H S A"]) -> Float[Array, ""]:
     """Return J(pi; r, P), exactly."""
     v = values(mdp, policy)[0]
     return jnp.dot(initial_distribution(mdp, v.shape[0]), v)
+
+
+def uniform_value(mdp: MDP) -> Float[Array, ""]:
+    """Return J of uniform play."""
+    reward, _ = tables(mdp)
+    return value(mdp, jnp.full((mdp.horizon, *reward.shape), 1 / reward.shape[1]))

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from pcmlp import finite
 from pcmlp.algorithms.framework import PCMLP
 from pcmlp.experiments import linear_core
 from pcmlp.experiments.experiment import Done, Row, Rows, Tables, known, steps_to_success
@@ -150,7 +151,9 @@ def controls_of(job: Job) -> list[Job]:
         steps, fifty = _EPISODES * horizon, f"samples_per_policy={50 * horizon}"
         return [_without(job, label, steps, off, fifty) for label, off in switches.items()]
     if job in _RANK_JOBS.values():
-        return [_without(job, label, 1_000, off) for label, off in switches.items()]
+        settings = tuple(text for text in job.settings if not text.startswith("bonus_scale"))
+        play = Job("theory", job.task, f"{job.label}-random", "random", 1_000, settings)
+        return [play, *(_without(job, label, 1_000, off) for label, off in switches.items())]
     for dims in (1, 2):
         if job == _cart(dims):
             settings = (*_ONE_EPISODE, f"task.dims={dims}")
@@ -186,10 +189,14 @@ def steps_needed(done: Done, job: Job, rule: Rule, epsilon: float) -> np.ndarray
     if rule == "share":
         enough = (1 - epsilon) * _planned_value(done, job)
         return _first(column("eval_return_mean") >= enough, column("env_steps"))
-    certificate = column("certificate")
-    if rule == "gap":  # the value of the deployed policy is promised - certificate
-        certificate = optimum(build(job.config())[0].world.mdp) - (column("promised") - certificate)
-    return _first(certificate <= epsilon, column("env_steps"))
+    if rule == "certificate":
+        return _first(column("certificate") <= epsilon, column("env_steps"))
+    mdp, steps = build(job.config())[0].world.mdp, column("env_steps")
+    if job.algo == "random":  # it has no certificate, and its value never changes
+        value = np.full(steps.shape, float(finite.uniform_value(mdp)))
+    else:
+        value = column("promised") - column("certificate")
+    return _first(optimum(mdp) - value <= epsilon, steps)
 
 
 def _planned_value(done: Done, job: Job) -> float:

@@ -135,9 +135,7 @@ def exact_values(mdp: MDP, policies: Policy, seeds: int) -> np.ndarray:
     """Return J of each seed's policy; uniform play has no table of its own."""
     if isinstance(policies, FinitePolicy):
         return np.asarray(eqx.filter_vmap(lambda p: finite.value(mdp, p.deterministic().probabilities()))(policies))
-    reward, _ = finite.tables(mdp)
-    uniform = jnp.full((mdp.horizon, *reward.shape), 1 / reward.shape[1])
-    return np.full(seeds, float(finite.value(mdp, uniform)))
+    return np.full(seeds, float(finite.uniform_value(mdp)))
 
 
 LOW_RANK = Experiment(
