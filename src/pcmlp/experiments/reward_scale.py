@@ -11,7 +11,7 @@ wall, so its control, which has no bonus, should stay there.
 with neither, so that both are learned. An agent has one seed and no run folder, so these are measured tables.
 """
 
-import os
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -23,10 +23,13 @@ from typing import Any
 import numpy as np
 
 from pcmlp.agent import DeepPCMLP
+from pcmlp.experiments import mps, share
 from pcmlp.experiments.as_printed import ACROBOT, CAR
 from pcmlp.experiments.catalogue import MAZE
 from pcmlp.experiments.experiment import Done, Experiment, Row, Rows, Tables, machine_columns, solved_columns
+from pcmlp.experiments.gpu import find_gpu
 from pcmlp.experiments.job import NO_BONUS, Job, Scale
+from pcmlp.experiments.pool import share_gpu
 from pcmlp.report.reading import Run, load
 from pcmlp.runs.keys import split_settings
 from pcmlp.runs.metrics import read_table
@@ -72,11 +75,15 @@ def learn_class(job: Job, scale: Scale) -> Rows:
         return []
     sized = scale.apply(job)
     agents = [replace(sized, seeds=(seed,)) for seed in sized.seeds]
-    # On a CPU, an agent keeps little more than one core busy.
-    processes = min(len(agents), os.cpu_count() or 1) if device() == "cpu" else 1
-    rows = []
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        for row in map(learn_seed, agents) if processes == 1 else pool.map(learn_seed, agents):
+    gpu, processes = find_gpu(), min(len(agents), share.count_cores())  # an agent keeps little more than a core busy
+    if gpu is not None:
+        processes = share.on_gpu(None, gpu, processes * share.GPU_CORES, mps.why_missing()).jobs
+    with contextlib.ExitStack() as stack:
+        if gpu is not None:
+            stack.enter_context(share.variables_set(stack.enter_context(share_gpu(gpu, processes))()))
+        pool = stack.enter_context(ProcessPoolExecutor(processes, get_context("spawn")))
+        rows = []
+        for row in pool.map(learn_seed, agents):
             rows.append(row)
             print(f"  {sized.name}: {row}", flush=True)
     return rows
