@@ -83,7 +83,7 @@ def learn_class(job: Job, scale: Scale) -> Rows:
             stack.enter_context(share.variables_set(stack.enter_context(share_gpu(gpu, processes))()))
         pool = stack.enter_context(ProcessPoolExecutor(processes, get_context("spawn")))
         rows = []
-        for row in pool.map(learn_seed, agents):
+        for row in map(learn_seed, agents) if processes == 1 else pool.map(learn_seed, agents):
             rows.append(row)
             print(f"  {sized.name}: {row}", flush=True)
     return rows
