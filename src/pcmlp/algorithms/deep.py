@@ -91,7 +91,7 @@ class Deep(Algorithm):
     rescales: bool = setting(False, "plan in units of the largest reward of one step", traced=True)
     ridge: float = setting(1e-3, "lambda of Sigma; below 1e-6 it is lost in rounding", least=1e-6, most=1e6)
     covariance: bool = setting(True, CONTROL, traced=True)
-    samples_per_policy: int = setting(200, "K: real steps of one iteration, in whole episodes", least=1, tiny=20)
+    samples_per_policy: int = setting(100, "K: real steps of one iteration, in whole episodes", least=1, tiny=20)
     rounds: int = setting(2, "rounds of model and planner updates in one iteration", least=1, tiny=1)
     deploys: Literal["exploring", "newest", "imagined", "proven"] = setting(
         "newest", "which policy is deployed: the exploring one, or one of those that are planned without the bonus"
