@@ -100,7 +100,7 @@ def test_costs_compares_the_defaults_with_two_controls_on_other_seeds():
     for job in costs.jobs():
         settings = {"pcmlp": (), "no-bonus": ("bonus_scale=0",), "covariance-off": ("covariance=off",)}[job.label]
         assert job.config().algorithm == resolve(job.task, settings=settings).algorithm
-        assert (job.seeds, job.steps) == (tuple(range(14, 30)), 200_000)
+        assert (job.seeds, job.steps) == ((10, 11, 12, 13), 200_000)
     for task in costs.TASKS:  # on a GPU, one program iterates the three
         assert len({group_key(job.config()) for job in costs.jobs() if job.task == task}) == 1
 

@@ -75,7 +75,7 @@ def ANY(horizon: int) -> dict[str, Any]:
 
 METHOD = Method(
     about="Deep PC-MLP: neural dynamics, random-network features, TRPO in the model",
-    algorithm=Deep(bonus_scale="auto", rescales=True, deploys="proven"),
+    algorithm=Deep(bonus_scale="auto", rescales=True, deploys="proven", samples_per_policy=100, replay_starts=0.8),
     presets={
         "ours": {**SMALL, "robot": ROBOT, "gym": ANY},
         "dense": {

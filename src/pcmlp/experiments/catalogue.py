@@ -34,7 +34,7 @@ MAZE = "point-umaze"
 
 SPARSE_TASKS = (CAR, ACROBOT, MAZE)
 _FIVE, _FEW = "samples_per_policy=1000", "eval_episodes=5"
-_OURS = (*FIXED, _FIVE, "rounds=4")
+_OURS = change(FIXED, _FIVE, "rounds=4")
 _SEARCH = ("samples_per_policy=2000", "planner.num_plans=200", "planner.elites=20", "planner.particles=5", _FEW)
 _SPARSE: dict[str, tuple[str, tuple[str, ...]]] = {  # label -> method, settings
     "pcmlp": ("pcmlp", _OURS),

@@ -21,7 +21,7 @@ from pcmlp.report.statistics import mean_difference, normalise
 
 OURS, WITHOUT, CONTROL = "pcmlp", "no-bonus", "covariance-off"
 TASKS = (CHEETAH, "hopper-et", WALKER)
-SEEDS = tuple(range(14, 30))
+SEEDS = (10, 11, 12, 13)
 
 
 def jobs() -> list[Job]:
