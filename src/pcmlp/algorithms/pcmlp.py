@@ -2,7 +2,7 @@
 
 The defaults of `Deep` are for tasks in which only a goal is rewarded; they were tuned on seeds 100 and up.
 paper: lambda = .01, c = 5, K = 2,000, and 20 rounds in the authors' release, with a phi whose scale is not given /
-here: a phi of norm 1, which gives lambda and c a fixed meaning, and one or two episodes per policy.
+here: a phi of norm 1, which gives lambda and c a fixed meaning, and one episode per policy.
 """
 
 from typing import Any
