@@ -77,10 +77,11 @@ def test_robots_have_the_papers_budget_and_one_configuration(task):
 
 
 def test_nothing_set_means_the_same_everywhere():
-    """Only what the method changes differs from `Deep()`, and a run of the default task changes nothing."""
+    """Only what the method changes differs from `Deep()`; a run of the default task rounds K up to an episode."""
     ours = METHODS["pcmlp"].algorithm
-    assert ours == Deep(bonus_scale="auto", rescales=True, deploys="proven")
-    assert resolve(CAR).algorithm == ours
+    changed = {"bonus_scale": "auto", "rescales": True, "deploys": "proven"}
+    assert ours == Deep(**changed, samples_per_policy=100, replay_starts=0.8)
+    assert resolve(CAR).algorithm == dataclasses.replace(ours, samples_per_policy=200)
 
 
 def test_the_paper_has_tables_for_deep_tasks_only():
