@@ -39,8 +39,9 @@ lint: .venv/test
 
 # Exact versions (constraints.txt), hashes (locked/) and licences (docs/dependencies.md) for the ranges of pyproject.toml.
 # Versions stay as they are, except with UPGRADE=--upgrade or UPGRADE='--upgrade-package NAME'.
+# Only PyPy needs cffi and pycparser (for pyzmq), and JAX does not run there.
 LOCK = .venv-tools/bin/uv pip compile --quiet --no-config --universal --fork-strategy fewest --python-version 3.11 \
-  --no-annotate --custom-compile-command 'make pins'
+  --no-annotate --no-emit-package cffi --no-emit-package pycparser --custom-compile-command 'make pins'
 HASH = $(LOCK) --generate-hashes -c constraints.txt
 pins: .venv-tools/ready
 	echo setuptools | $(LOCK) pyproject.toml - --all-extras $(UPGRADE) -o constraints.txt

@@ -26,12 +26,10 @@ ENVIRONMENTS = [
 # Packages that are not installed here, by how their names begin: what METADATA in their wheels says.
 STATED = {
     "appnope": "BSD-2-Clause",
-    "cffi": "MIT-0",
     "colorama": "BSD License",
     "jax-cuda12-": "Apache-2.0",
     "nvidia-cuda-cccl-": "NVIDIA Proprietary Software",
     "nvidia-": "LicenseRef-NVIDIA-Proprietary",
-    "pycparser": "BSD-3-Clause",
 }
 HEAD = """# Dependencies
 
