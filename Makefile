@@ -3,7 +3,7 @@
 PYTHON ?= python3
 PIP := -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all:
 
-.PHONY: demo test slow faults fuzz soak docs lint pins sbom audit clean
+.PHONY: demo test slow faults fuzz soak docs package lint pins sbom audit clean
 
 demo: .venv/base
 	.venv/bin/python -m pcmlp.experiments.demo
@@ -31,6 +31,12 @@ soak: .venv/test
 # The docs as a site, site/index.html; every warning is an error.
 docs: .venv/test
 	.venv/bin/python -m sphinx -q -W --keep-going -d .venv/doctrees docs site
+
+# What is published: dist/ with the source archive, and with the wheel that is built from this archive alone.
+package: .venv/base
+	rm -rf dist
+	.venv/bin/python -c 'from setuptools import build_meta; build_meta.build_sdist("dist")'
+	.venv/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-index --no-build-isolation -w dist dist/*.tar.gz
 
 lint: .venv/test
 	.venv/bin/ruff check .
@@ -82,4 +88,4 @@ audit: .venv-tools/ready
 	touch $@
 
 clean:
-	rm -rf .venv .venv-tools .pytest_cache .ruff_cache site sbom.json  # runs/ is yours
+	rm -rf .venv .venv-tools .pytest_cache .ruff_cache build dist site sbom.json  # runs/ is yours
