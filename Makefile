@@ -3,7 +3,7 @@
 PYTHON ?= python3
 PIP := -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all:
 
-.PHONY: demo test slow faults fuzz soak docs lint pins sbom audit clean
+.PHONY: demo test slow faults fuzz soak docs package lint pins sbom audit clean
 
 demo: .venv/base
 	.venv/bin/python -m pcmlp.experiments.demo
@@ -32,6 +32,12 @@ soak: .venv/test
 docs: .venv/test
 	.venv/bin/python -m sphinx -q -W --keep-going -d .venv/doctrees docs site
 
+# What is published: dist/ with the source archive, and with the wheel that is built from this archive alone.
+package: .venv/base
+	rm -rf dist
+	.venv/bin/python -c 'from setuptools import build_meta; build_meta.build_sdist("dist")'
+	.venv/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-index --no-build-isolation -w dist dist/*.tar.gz
+
 lint: .venv/test
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
@@ -39,8 +45,9 @@ lint: .venv/test
 
 # Exact versions (constraints.txt), hashes (locked/) and licences (docs/dependencies.md) for the ranges of pyproject.toml.
 # Versions stay as they are, except with UPGRADE=--upgrade or UPGRADE='--upgrade-package NAME'.
+# Only PyPy needs cffi and pycparser (for pyzmq), and JAX does not run there.
 LOCK = .venv-tools/bin/uv pip compile --quiet --no-config --universal --fork-strategy fewest --python-version 3.11 \
-  --no-annotate --custom-compile-command 'make pins'
+  --no-annotate --no-emit-package cffi --no-emit-package pycparser --custom-compile-command 'make pins'
 HASH = $(LOCK) --generate-hashes -c constraints.txt
 pins: .venv-tools/ready
 	echo setuptools | $(LOCK) pyproject.toml - --all-extras $(UPGRADE) -o constraints.txt
@@ -81,4 +88,4 @@ audit: .venv-tools/ready
 	touch $@
 
 clean:
-	rm -rf .venv .venv-tools .pytest_cache .ruff_cache site sbom.json  # runs/ is yours
+	rm -rf .venv .venv-tools .pytest_cache .ruff_cache build dist site sbom.json  # runs/ is yours

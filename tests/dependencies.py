@@ -25,6 +25,7 @@ ENVIRONMENTS = [
 ]
 # Packages that are not installed here, by how their names begin: what METADATA in their wheels says.
 STATED = {
+    "appnope": "BSD-2-Clause",
     "colorama": "BSD License",
     "jax-cuda12-": "Apache-2.0",
     "nvidia-cuda-cccl-": "NVIDIA Proprietary Software",

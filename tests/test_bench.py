@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pcmlp import bench
-from pcmlp.bench import clock, parts, robot, updates
+from pcmlp.bench import clock, parts, record, robot, updates
 from pcmlp.errors import ConfigError
 from pcmlp.models import Probabilistic
 from pcmlp.planners import CEM, SAC, TRPO
@@ -98,16 +98,98 @@ def test_the_file_holds_what_is_promised(tmp_path, capsys, monkeypatch):
     assert "share_of_peak" in capsys.readouterr().out
 
 
-def test_only_what_is_asked_for_is_measured(monkeypatch, tmp_path):
-    part = {name: lambda sizes, name=name: {name: 1.0} for name in bench.PARTS}
-    monkeypatch.setattr(bench, "PARTS", part)
-    out = tmp_path / "bench.json"
-    bench.main(out, ("mppi", "round"), TINY)
-    assert set(json.loads(out.read_text())) & set(part) == {"mppi", "round"}
-    bench.main(out, (), TINY)
-    assert set(json.loads(out.read_text())) > set(part)
+@pytest.fixture
+def measured(monkeypatch):
+    """The names of the parts that were measured, and those at which a benchmark is stopped."""
+    names, ends = [], []
+
+    def part(name):
+        def measure(sizes):
+            if name in ends:
+                raise KeyboardInterrupt
+            names.append(name)
+            return {f"{name}_s": float(len(names))}
+
+        return measure
+
+    monkeypatch.setattr(bench, "PARTS", {name: part(name) for name in bench.PARTS})
+    return names, ends
+
+
+def test_only_what_is_asked_for_is_measured(measured, tmp_path):
+    names, _ = measured
+    bench.main(tmp_path / "some.json", ("mppi", "round"), TINY)
+    assert names == ["round", "mppi"]
+    found = json.loads((tmp_path / "some.json").read_text())
+    assert [key for key in found if key in ("round_s", "mppi_s", "pets_s")] == ["round_s", "mppi_s"]
+    bench.main(None, (), TINY)
+    assert names[2:] == list(bench.PARTS)
     with pytest.raises(ConfigError, match="part=mpi: .*nearest is mppi"):
-        bench.main(out, ("mpi",), TINY)
+        bench.main(None, ("mpi",), TINY)
+
+
+def test_a_benchmark_that_was_stopped_continues_with_the_parts_that_are_missing(measured, tmp_path, capsys):
+    (names, ends), out = measured, tmp_path / "bench.json"
+    ends.append("mppi")
+    with pytest.raises(KeyboardInterrupt):
+        bench.main(out, (), TINY)
+    before = json.loads(out.read_text())
+    assert list(before["parts"]) == names == ["solved", "updates", "round"]
+    said = capsys.readouterr().out
+    assert "round_s" in said  # shown before the next part ends
+    ends.clear()
+    bench.main(out, (), TINY)
+    assert names == list(bench.PARTS)  # each once
+    after = json.loads(out.read_text())
+    assert [key for key in before if before[key] != after[key]] == ["parts"]
+    assert list(after["parts"]) == list(bench.PARTS)
+    assert all(set(part) == {"load_before", "wall_s"} for part in after["parts"].values())
+    said = capsys.readouterr().out
+    assert f"round: {out} has it already" in said
+    assert "pets_s" in said
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "line"),
+    [
+        ("device", "gpu (NVIDIA H200)", "of another device; give another file"),
+        ("versions", {"jax": "0.1"}, "of another set of package versions"),
+        ("code", "1" * 64, "of another code of pcmlp"),
+        ("options", {"seeds": [2], "jobs": 2}, "of another choice of --seeds or --jobs"),
+        ("parts", None, "is no benchmark, or one of an earlier version"),
+    ],
+)
+def test_numbers_of_others_are_not_mixed_with_ours(measured, tmp_path, key, value, line):
+    (names, _), out = measured, tmp_path / "bench.json"
+    bench.main(out, ("solved",), TINY)
+    other = {**json.loads(out.read_text()), key: value}
+    out.write_text(json.dumps(other))
+    with pytest.raises(ConfigError, match=f"out=.*{line}"):
+        bench.main(out, ("round",), TINY)
+    assert names == ["solved"]
+    assert json.loads(out.read_text()) == other
+
+
+def test_a_file_that_is_cut_off_is_refused(measured, tmp_path):
+    (tmp_path / "bench.json").write_text('{"round_s": 1.')
+    with pytest.raises(ConfigError, match="not JSON .*; give another file, or remove it"):
+        bench.main(tmp_path / "bench.json", (), TINY)
+    with pytest.raises(ConfigError, match="not a file; put the file itself there"):
+        bench.main(tmp_path, (), TINY)
+
+
+def test_a_change_of_the_code_changes_its_hash(tmp_path):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "one.py").write_text("x = 1")
+    seen = {record.hash_package(tmp_path)}
+    (tmp_path / "inner" / "one.py").write_text("x = 2")
+    seen.add(record.hash_package(tmp_path))
+    (tmp_path / "inner" / "one.py").rename(tmp_path / "one.py")
+    seen.add(record.hash_package(tmp_path))
+    assert len(seen) == 3
+    (tmp_path / "numbers.csv").write_text("1")
+    assert record.hash_package(tmp_path) in seen
 
 
 @pytest.mark.slow  # it compiles an iteration

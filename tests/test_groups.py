@@ -86,9 +86,11 @@ def stop_after(n):
 
 
 def test_each_is_the_run_that_it_is_alone(config_of, alone, tmp_path):
-    runs = train_group({tmp_path / kind: config_of(kind) for kind in KINDS})
-    assert [run.failure for run in runs] == [None] * len(KINDS)
-    for kind in KINDS:
+    """Three of them, as in the next test, because a group of another size is another program."""
+    kinds = ("method", "no-bonus", "covariance-off")
+    runs = train_group({tmp_path / kind: config_of(kind) for kind in kinds})
+    assert [run.failure for run in runs] == [None] * len(kinds)
+    for kind in kinds:
         assert read_summary(tmp_path / kind)["status"] == "finished"
         assert_same_run(alone / kind, tmp_path / kind)
     first, second = ((tmp_path / kind / "metrics.csv").read_text() for kind in ("method", "no-bonus"))

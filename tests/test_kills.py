@@ -39,7 +39,7 @@ class Killed(BaseException):
 
 
 def lock_run():
-    return resolve("combination-lock", seeds=(0, 7), steps=9, settings=("task.horizon=3", "task.actions=2"))
+    return resolve("combination-lock", seeds=(0, 7), steps=6, settings=("task.horizon=3", "task.actions=2"))
 
 
 def operations(monkeypatch, most):

@@ -246,6 +246,7 @@ def test_the_best_of_several_searches_is_averaged_over_groups():
     np.testing.assert_array_equal(oracle.best_of(values, 4), [3.0, 9.0])
 
 
+@pytest.mark.slow  # it compiles searches of each kind
 def test_measurements_at_smoke_scale_have_a_row_for_each_oracle_and_size(monkeypatch):
     monkeypatch.setattr(oracle, "_DIMS", (1,))
     for job in oracle.jobs():

@@ -8,11 +8,14 @@ the paper's networks: [500, 500] for the model and for phi, 32 x 32 for the poli
 
 compares any two versions of the code on any machine. Both are medians over the same minute, measured in turn.
 No time includes compiling, except `time_to_solved_s`, the wall time of a whole `pcmlp train`.
+
+The parts are measured one after another. Each is shown and written when it has ended (`record.py`), because all of them
+together take minutes, and a machine may be taken away before.
 """
 
-import json
 import os
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,11 +26,11 @@ from rich.console import Console
 from rich.table import Table
 
 from pcmlp.bench import clock, parts, robot, updates
+from pcmlp.bench.record import open_record, write_record
 from pcmlp.errors import ConfigError
 from pcmlp.models import Probabilistic
 from pcmlp.parts import find_known
 from pcmlp.planners import CEM, SAC, TRPO
-from pcmlp.runs.summary import device, versions
 from pcmlp.settings import flatten
 from pcmlp.types import Planner
 
@@ -76,34 +79,27 @@ class Sizes:
 
 
 def main(out: Path | None, names: Sequence[str] = (), sizes: Sizes = Sizes()) -> int:  # noqa: B008 (frozen)
-    """Measure the named parts, by default all; show the numbers, and write them if asked."""
+    """Measure the named parts, by default all; show the numbers of each, and write them if asked. Parts that the file
+    has already are left out."""
     for name in names:
         find_known("part", name, PARTS, "one of " + ", ".join(PARTS))
     if sizes.jobs < 1:
         raise ConfigError(f"--jobs {sizes.jobs}: give 1 or more")
     if out is not None and not out.parent.is_dir():
         raise ConfigError(f"out={out}: there is no folder {out.parent}; make it, or give another")
-    result = measure(sizes, names or tuple(PARTS))
-    show(result)
-    if out is not None:
-        out.write_text(json.dumps(result, indent=2) + "\n")
-    return 0
-
-
-def measure(sizes: Sizes, names: Sequence[str]) -> dict[str, Any]:
-    """Return the numbers of the named parts, in the order of `PARTS`."""
+    result = open_record(out, {"seeds": list(sizes.seeds or ()), "jobs": sizes.jobs})
     load = os.getloadavg()[0]
-    numbers: dict[str, Any] = {}
-    for name, part in PARTS.items():
-        if name in names:
-            numbers |= part(sizes)
-    return {
-        **numbers,
-        "load_before": load,  # load by other programs: if there is any, times are too long
-        "device": device(),
-        "processor": clock.processor(),
-        "versions": versions(),
-    }
+    for name in (name for name in PARTS if name in names or not names):
+        if name in result["parts"]:
+            Console().print(f"{name}: {out} has it already; to measure it again, give another file", soft_wrap=True)
+            continue
+        begun = time.perf_counter()
+        numbers = PARTS[name](sizes)
+        measured = {"load_before": load, "wall_s": round(time.perf_counter() - begun, 1)}
+        show(f"{name} on {result['device']}", numbers)
+        result = {**result, **numbers, "parts": {**result["parts"], name: measured}}
+        write_record(out, result)
+    return 0
 
 
 def is_cpu() -> bool:
@@ -187,10 +183,10 @@ PARTS: dict[str, Callable[[Sizes], dict[str, Any]]] = {
 }
 
 
-def show(result: dict[str, Any]) -> None:
-    """Print the numbers by their keys in the file."""
-    table = Table("key", "value", title=f"pcmlp bench on {result['device']}")
-    for key, value in flatten({**result, "versions": {}, "rounds_s": {}}).items():
+def show(title: str, numbers: dict[str, Any]) -> None:
+    """Print the numbers of a part by their keys in the file."""
+    table = Table("key", "value", title=title)
+    for key, value in flatten({**numbers, "rounds_s": {}}).items():
         if isinstance(value, float | int):
             table.add_row(key, f"{value:.4g}")
     Console().print(table)

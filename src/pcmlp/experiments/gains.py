@@ -18,6 +18,7 @@ The bounds hold for any sequence of distributions. So they also hold for the sam
 made. The bonus of a run has a factor 2 (Eq. 2), so c is 2 bonus_scale here.
 """
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -72,6 +73,7 @@ def jobs() -> list[Job]:
     return [*own, *(job for job in lock_jobs() if job.label in _LOCKS)]
 
 
+@functools.cache  # building a problem takes half a second, and the jobs are asked for often
 def _job(measured: Measured, label: str) -> Job:
     task, algo, steps, settings = measured
     if label == "gain-theorem":

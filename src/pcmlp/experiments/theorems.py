@@ -3,6 +3,7 @@
 paper: section 5, and the optimism lemmas of appendix A.3. docs/theory.md says what is proved here and what is not.
 """
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -114,6 +115,7 @@ def certificate_job(task: str, label: str) -> Job:
     return Job("certificate", task, label, algo, steps, (*small, *changed), _HUNDRED)
 
 
+@functools.cache  # building a problem takes half a second, and the jobs are asked for often
 def _proved_settings(task: str, label: str) -> tuple[str, ...]:
     algo, steps, small = SMALL[task]
     config = resolve(task, algo, (0,), steps, small)
