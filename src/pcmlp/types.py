@@ -15,7 +15,7 @@ from pcmlp.errors import ConfigError
 from pcmlp.maps import Map
 from pcmlp.replay import Replay, Transitions
 from pcmlp.settings import Part, setting
-from pcmlp.spaces import Box, Space
+from pcmlp.spaces import Box, Choices, Space, Vectors
 from pcmlp.successes import Groups
 
 State = Shaped[Array, "*state"]  # what the agent observes: an integer in a finite MDP, a vector elsewhere
@@ -37,9 +37,9 @@ class MDP(eqx.Module):
     horizon: int = eqx.field(static=True)
 
     @property
-    def boxes(self) -> tuple[Box, Box]:
+    def boxes(self) -> tuple[Box, Vectors]:
         """The spaces of states and actions where both are vectors; a `ConfigError` elsewhere."""
-        if isinstance(self.states, Box) and isinstance(self.actions, Box):
+        if isinstance(self.states, Box) and isinstance(self.actions, Box | Choices):
             return self.states, self.actions
         raise ConfigError("needs states and actions that are vectors; use pcmlp-linear for a finite MDP")
 

@@ -10,6 +10,7 @@ import jax.random as jr
 import numpy as np
 
 from pcmlp.algorithms.deep import DeepLearner
+from pcmlp.choices import Choices
 from pcmlp.errors import ConfigError
 from pcmlp.programs import program
 from pcmlp.types import MDP, Policy
@@ -41,8 +42,9 @@ def predict(
     keys = jax.vmap(jr.key)(_noise(batch, deterministic, generator))
     memory = _new_memory(policy, len(batch)) if state is None else state
     memory, action = _act(policy, keys, memory, jnp.asarray(starts), jnp.asarray(batch), deterministic)
-    action = np.clip(np.asarray(action), *actions.bounds)
-    return (action if observed.ndim == 2 else action[0]), memory
+    action = np.asarray(action)
+    chosen = actions.to_integers(action) if isinstance(actions, Choices) else np.clip(action, *actions.bounds)
+    return (chosen if observed.ndim == 2 else chosen[0]), memory
 
 
 def _noise(batch: np.ndarray, deterministic: bool, generator: np.random.Generator) -> np.ndarray:
