@@ -118,14 +118,14 @@ class Choices(eqx.Module):
         """Return the vector unchanged."""
         return x
 
-    def to_integers(self, x: np.ndarray) -> np.ndarray:
+    def to_integers(self, x: np.ndarray) -> np.ndarray | np.int64:
         """Return the integers that the environment takes, for vectors along the last axis: those of the nearest
         choices."""
         parts = np.split(x, np.cumsum(self.sizes)[:-1], axis=-1)
         chosen = np.stack([part.argmax(axis=-1) for part in parts], axis=-1) + np.array(self.firsts or 0)
         return chosen.reshape((*x.shape[:-1], *self.integer_shape))[()]  # a single integer, not an array of one
 
-    def to_vectors(self, integers: np.ndarray) -> np.ndarray:
+    def to_vectors(self, integers: np.ndarray | np.int64) -> np.ndarray:
         """Return the vectors of the environment's integers."""
         leading = integers.shape[: integers.ndim - len(self.integer_shape)]
         chosen = integers.reshape((*leading, len(self.sizes))) - np.array(self.firsts or 0)

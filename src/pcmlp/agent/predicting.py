@@ -29,7 +29,7 @@ def predict(
     episode_start: np.ndarray | None,
     deterministic: bool,
     generator: np.random.Generator,
-) -> tuple[np.ndarray, Any]:
+) -> tuple[np.ndarray | np.int64, Any]:
     """Return the action for an observation, or for each of a batch, and the policy's memory for the next step."""
     observed = np.asarray(observation, np.float32)
     states, actions = mdp.boxes

@@ -139,6 +139,7 @@ def _absent(
 ) -> Absent:
     """Return what the file says about the environment of a saved agent."""
     states, actions = (_space(facts["spaces"][kind]) for kind in ("states", "actions"))
+    assert isinstance(states, Box)
     learned = facts["learned"]
     mdp = MDP(
         initial=Starts(jnp.zeros((1, states.size))),
