@@ -23,7 +23,7 @@ from pcmlp.runs.metrics import read_metrics
 from pcmlp.runs.train import train
 from pcmlp.tasks.host import GymnasiumWorld
 
-HORIZON = 10
+HORIZON = 20  # that of tiny settings
 SPACES = {
     "Discrete": spaces.Discrete(3, start=-1),
     "Multi": spaces.MultiDiscrete([3, 2]),
@@ -166,7 +166,7 @@ def test_every_method_of_such_tasks_is_tried_below():
 )
 def test_every_method_acts_in_it(algo, kind, tmp_path):
     task = f"gym:pcmlp-test/Keys{kind}-v0"
-    settings = (*tiny_overrides(resolve(task, algo, (100,))), "eval_episodes=1")
+    settings = tiny_overrides(resolve(task, algo, (100,)))
     config = resolve(task, algo, (100,), None, settings)
     train(resolve(task, algo, (100,), 2 * int(config.steps_per_iteration), settings), tmp_path / "run")
     metrics = read_metrics(tmp_path / "run")

@@ -25,7 +25,7 @@ class CEM(Shooting):
     """The cross-entropy method, which replans at every step."""
 
     iterations: int = setting(4, "updates of mean and variance in one refinement", least=1, tiny=1)
-    elites: int = setting(20, "best plans that the Gaussian is fitted to", least=1, tiny=2)
+    elites: int = setting(20, "best plans that the next distribution is fitted to", least=1, tiny=2)
     noise_std: float = setting(1.0, "std of the first sample, in half action ranges", above=0)
     # paper: independent noise (MPPI) / here: correlated noise, which keeps a direction for several steps; independent
     # noise averages out over a plan.
