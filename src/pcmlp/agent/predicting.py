@@ -43,8 +43,9 @@ def predict(
     memory = _new_memory(policy, len(batch)) if state is None else state
     memory, action = _act(policy, keys, memory, jnp.asarray(starts), jnp.asarray(batch), deterministic)
     action = np.asarray(action)
-    chosen = actions.to_integers(action) if isinstance(actions, Choices) else np.clip(action, *actions.bounds)
-    return (chosen if observed.ndim == 2 else chosen[0]), memory
+    taken = actions.to_integers(action) if isinstance(actions, Choices) else np.clip(action, *actions.bounds)
+    taken = np.asarray(taken)
+    return (taken if observed.ndim == 2 else taken[0]), memory
 
 
 def _noise(batch: np.ndarray, deterministic: bool, generator: np.random.Generator) -> np.ndarray:

@@ -100,7 +100,7 @@ def episodes_of(record: Record, actions: Space) -> Iterator[Episode]:
         if isinstance(actions, Box):  # the log has the actions before clipping
             action = np.clip(action, *actions.bounds)
         elif isinstance(actions, Choices):
-            action = actions.to_integers(action)
+            action = np.asarray(actions.to_integers(action))
         walked = np.flatnonzero(valid)
         for rows in np.split(walked, np.flatnonzero(last[walked]) + 1):
             if rows.size == 0:

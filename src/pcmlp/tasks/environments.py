@@ -162,7 +162,7 @@ class Environments:
     def _executed(self, actions: np.ndarray) -> np.ndarray:
         """Return actions as the environment takes them, for vectors by row."""
         if self._choices is not None:
-            return self._choices.to_integers(actions)
+            return np.asarray(self._choices.to_integers(actions))
         space = self.first.action_space
         # Clip in the precision of the space: a bound rounded to 32 bits may lie outside. `np.clip` is slower.
         return np.minimum(np.maximum(actions.astype(space.dtype), space.low), space.high)
