@@ -17,7 +17,8 @@ from same_run import assert_same_run
 
 from pcmlp.algorithms.model_free import ModelFree
 from pcmlp.errors import ConfigError
-from pcmlp.nets import GaussianHead, Normaliser, RunningMoments
+from pcmlp.heads import GaussianHead
+from pcmlp.nets import Normaliser, RunningMoments
 from pcmlp.planners import SAC, TRPO
 from pcmlp.planners.trpo import advantages
 from pcmlp.replay import Transitions, pick_valid

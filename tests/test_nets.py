@@ -11,7 +11,8 @@ from scipy import stats
 from scipy.integrate import quad
 
 from pcmlp.errors import ConfigError
-from pcmlp.nets import MLP, Gaussian, GaussianHead, Normaliser, descend
+from pcmlp.heads import GaussianHead
+from pcmlp.nets import MLP, Gaussian, Normaliser, descend
 
 RNG = np.random.default_rng(0)
 build, measure = eqx.filter_jit(MLP.of), eqx.filter_jit(Normaliser.fit)

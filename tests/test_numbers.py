@@ -19,9 +19,9 @@ from pcmlp.algorithms.framework import PCMLP
 from pcmlp.algorithms.trials import Trial
 from pcmlp.bonus import CappedBonus, Covariance, Ellipse, Elliptical
 from pcmlp.features import RandomNetwork
+from pcmlp.heads import GaussianHead
 from pcmlp.imagine import bounds_around, imagine, nothing_seen, pay_nothing
 from pcmlp.models import Neural
-from pcmlp.nets import GaussianHead
 from pcmlp.planners import CEM, MPPI, TRPO, UniformPolicy
 from pcmlp.replay import Replay, Transitions, drop_nonfinite
 from pcmlp.runs.findings import may_be_unseen

@@ -41,6 +41,7 @@ class Corridor(gymnasium.Env):
 
 gymnasium.register("pcmlp-test/Corridor-v0", Corridor, max_episode_steps=10)
 gymnasium.register("pcmlp-test/Endless-v0", Corridor)
+gymnasium.register("pcmlp-test/Pairs-v0", lambda: Corridor(spaces.Tuple([spaces.Discrete(2)])), max_episode_steps=10)
 gymnasium.register("pcmlp-test/Free-v0", lambda: Corridor(spaces.Box(-np.inf, np.inf, (1,))), max_episode_steps=10)
 NAME = "gym:pcmlp-test/Corridor-v0"
 TINY = ("eval_episodes=2", "outcome.sizes=16,16", "outcome.steps=2", "outcome.batch=16")
@@ -166,7 +167,7 @@ def test_code_that_a_run_names_is_imported_only_if_trusted(functions, tmp_path, 
         ("gym:", "not registered"),
         ("gym:my_module:Foo-v0", "names a module to import"),
         ("gym:pcmlp-test/Endless-v0", "has no time limit; give the steps of an episode, task.horizon=INT"),
-        ("gym:CartPole-v1", "its action space is Discrete"),
+        ("gym:pcmlp-test/Pairs-v0", "its action space is Tuple"),
         ("gym:pcmlp-test/Free-v0", "finite bounds"),
         (f"{NAME} --algo pcmlp-knr", "cannot be used with gym:pcmlp-test/Corridor-v0; give --algo pcmlp"),
         (f"{NAME} --set preset=paper", "pcmlp has none for gym:pcmlp-test/Corridor-v0; leave it out"),

@@ -9,7 +9,8 @@ import pytest
 from visited import visited
 
 from pcmlp.nets import Normaliser
-from pcmlp.planners.sac import SAC, Batch, SoftActorCritic, squash, values
+from pcmlp.planners.sac import SAC, Batch, SoftActorCritic, values
+from pcmlp.planners.soft_heads import squash
 from pcmlp.rollout import mean_return
 from pcmlp.spaces import Box
 from pcmlp.types import MDP, never
@@ -106,7 +107,9 @@ def test_each_loss_moves_its_own_part_alone():
 
     def gradient(target_scale):
         targets = jax.tree.map(lambda x: target_scale * x, policy.targets)
-        grad = eqx.filter_jit(eqx.filter_grad(lambda l: PLANNER.loss(l, targets, batch, noise)[0]))(policy.learned)
+        grad = eqx.filter_jit(eqx.filter_grad(lambda l: PLANNER.loss(l, policy.head, targets, batch, noise)[0]))(
+            policy.learned
+        )
         return jax.tree.map(np.asarray, grad)
 
     def critics_alone(critics):

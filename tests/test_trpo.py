@@ -11,7 +11,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 from visited import visited
 
-from pcmlp.nets import GaussianHead
+from pcmlp.heads import GaussianHead
 from pcmlp.planners.trpo import TRPO, advantages, conjugate_gradient
 from pcmlp.replay import Transitions
 from pcmlp.rollout import mean_return

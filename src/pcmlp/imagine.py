@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Key
 
 from pcmlp.errors import ConfigError
 from pcmlp.replay import Transitions
-from pcmlp.spaces import Box, Range
+from pcmlp.spaces import Box, Range, Vectors
 from pcmlp.types import MDP, Action, State
 
 
@@ -56,7 +56,7 @@ class SwitchedBonus(eqx.Module):
 
     bonus: Callable
     explores: Bool[Array, ""]
-    actions: Box
+    actions: Vectors
 
     def __call__(self, state: State, action: Action) -> Float[Array, ""]:
         executed = self.actions.clip(action)
@@ -90,7 +90,7 @@ class BoundedModel(eqx.Module):
 
     model: Callable
     states: Range
-    actions: Box
+    actions: Vectors
 
     def __call__(self, key: Key[Array, ""], state: State, action: Action) -> State:
         return self.states.clip(self.model(key, state, self.actions.clip(action)))

@@ -1,7 +1,7 @@
-"""Networks, Gaussian heads and normalisers as pytrees of arrays (paper: section 6 and the tables of appendix D).
+"""Networks, Gaussians and normalisers as pytrees of arrays (paper: section 6 and the tables of appendix D).
 
     net        h_0 = x,  h_k = act(h_{k-1} W_k + b_k),  y = h_last W + b
-    Gaussian   a ~ N(mean(s), diag(exp(2 log_std))), log_std the same for every s
+    Gaussian   a ~ N(mean, diag(exp(2 log_std)))
     normaliser x -> (x - mean) / std
 
 Only arrays change, so a network passes through `jit`, `vmap`, `scan` and an optimiser unchanged. All are functions
@@ -99,7 +99,11 @@ class Gaussian(eqx.Module):
 
     def sample(self, key: Key[Array, ""]) -> Float[Array, " a"]:
         """Draw a vector."""
-        return self.mean + jnp.exp(self.log_std) * jr.normal(key, self.mean.shape)
+        return self.at(jr.normal(key, self.mean.shape))
+
+    def at(self, noise: Float[Array, " a"]) -> Float[Array, " a"]:
+        """Return the vector that standard normal noise leads to; without noise, the mean."""
+        return self.mean + jnp.exp(self.log_std) * noise
 
     def log_prob(self, x: Float[Array, " a"]) -> Float[Array, ""]:
         """Return the log-density at x."""
@@ -115,26 +119,6 @@ class Gaussian(eqx.Module):
         ratio = 2.0 * (self.log_std - other.log_std)
         z = (self.mean - other.mean) * jnp.exp(-other.log_std)
         return 0.5 * jnp.sum(jnp.expm1(ratio) - ratio + z**2)
-
-
-class GaussianHead(eqx.Module):
-    """A stochastic policy's network: a Gaussian for each input, with one std for all inputs."""
-
-    net: MLP
-    log_std: Float[Array, " a"]
-
-    @staticmethod
-    def of(
-        key: Key[Array, ""], inputs: int, outputs: int, *, sizes: tuple[int, ...] = (32, 32), std: float = 1.0
-    ) -> "GaussianHead":
-        """Draw a network whose means are near 0 for every input: the first policy is random and prefers no action."""
-        if not std > 0:
-            raise ConfigError(f"std={std}: give a number above 0")
-        net = MLP.of(key, (inputs, *sizes, outputs), "tanh", last=0.01)
-        return GaussianHead(net, jnp.full(outputs, math.log(std), jnp.float32))
-
-    def __call__(self, x: Float[Array, " i"]) -> Gaussian:
-        return Gaussian(self.net(x), self.log_std)
 
 
 class Normaliser(eqx.Module):

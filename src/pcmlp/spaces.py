@@ -1,5 +1,7 @@
 """The spaces that states and actions lie in. They are facts about a task, known when a program is compiled.
 
+An action is an integer in a finite MDP and a vector elsewhere: between bounds (`Box`), or of choices (`Choices`).
+
 `Range` is a box whose bounds are arrays, for bounds that are computed while a program runs.
 """
 
@@ -11,6 +13,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from pcmlp.choices import Choices
 from pcmlp.errors import ConfigError
 
 
@@ -159,4 +162,5 @@ class Box(eqx.Module):
         return (x - self.middle) / self.half
 
 
-Space = Finite | Box
+Vectors = Box | Choices  # the spaces of actions that are vectors
+Space = Finite | Vectors

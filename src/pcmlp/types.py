@@ -15,7 +15,7 @@ from pcmlp.errors import ConfigError
 from pcmlp.maps import Map
 from pcmlp.replay import Replay, Transitions
 from pcmlp.settings import Part, setting
-from pcmlp.spaces import Box, Space
+from pcmlp.spaces import Box, Finite, Space, Vectors
 from pcmlp.successes import Groups
 
 State = Shaped[Array, "*state"]  # what the agent observes: an integer in a finite MDP, a vector elsewhere
@@ -32,14 +32,14 @@ class MDP(eqx.Module):
     transition: Callable  # key, s, a -> s'
     reward: Callable  # s, a, s' -> r    paper: r(s, a) / here: of s' as well; r + V is still in [0, H]
     terminal: Callable  # s, a, s' -> bool
-    states: Space
+    states: Box | Finite
     actions: Space
     horizon: int = eqx.field(static=True)
 
     @property
-    def boxes(self) -> tuple[Box, Box]:
+    def boxes(self) -> tuple[Box, Vectors]:
         """The spaces of states and actions where both are vectors; a `ConfigError` elsewhere."""
-        if isinstance(self.states, Box) and isinstance(self.actions, Box):
+        if isinstance(self.states, Box) and isinstance(self.actions, Vectors):
             return self.states, self.actions
         raise ConfigError("needs states and actions that are vectors; use pcmlp-linear for a finite MDP")
 

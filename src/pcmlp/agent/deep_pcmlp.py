@@ -233,8 +233,8 @@ class DeepPCMLP:
         state: Any = None,
         episode_start: np.ndarray | None = None,
         deterministic: bool = False,
-    ) -> tuple[np.ndarray, Any]:
-        """Return the action for an observation, or for each of a batch, and the policy's memory for the next step.
+    ) -> tuple[np.ndarray | np.int64, Any]:
+        """Return what `env.step` takes for an observation, or for each of a batch, and the memory for the next step.
 
         - `observation`: an array of the observation space's shape, or several of them in one array.
         - `state`: the memory that the last call returned, None at an episode's start; a planner such as MPPI keeps its

@@ -10,6 +10,7 @@ import jax.random as jr
 import numpy as np
 
 from pcmlp.algorithms.deep import DeepLearner
+from pcmlp.choices import Choices
 from pcmlp.errors import ConfigError
 from pcmlp.programs import program
 from pcmlp.types import MDP, Policy
@@ -28,7 +29,7 @@ def predict(
     episode_start: np.ndarray | None,
     deterministic: bool,
     generator: np.random.Generator,
-) -> tuple[np.ndarray, Any]:
+) -> tuple[np.ndarray | np.int64, Any]:
     """Return the action for an observation, or for each of a batch, and the policy's memory for the next step."""
     observed = np.asarray(observation, np.float32)
     states, actions = mdp.boxes
@@ -41,8 +42,10 @@ def predict(
     keys = jax.vmap(jr.key)(_noise(batch, deterministic, generator))
     memory = _new_memory(policy, len(batch)) if state is None else state
     memory, action = _act(policy, keys, memory, jnp.asarray(starts), jnp.asarray(batch), deterministic)
-    action = np.clip(np.asarray(action), *actions.bounds)
-    return (action if observed.ndim == 2 else action[0]), memory
+    action = np.asarray(action)
+    taken = actions.to_integers(action) if isinstance(actions, Choices) else np.clip(action, *actions.bounds)
+    taken = np.asarray(taken)
+    return (taken if observed.ndim == 2 else taken[0]), memory
 
 
 def _noise(batch: np.ndarray, deterministic: bool, generator: np.random.Generator) -> np.ndarray:

@@ -17,13 +17,14 @@ from jaxtyping import Array
 
 from pcmlp.agent.setup import Absent, Host, Made, Wanted, set_up
 from pcmlp.algorithms.deep import DeepLearner
+from pcmlp.choices import Choices
 from pcmlp.errors import ConfigError
 from pcmlp.imagine import Starts, Unknown, unknown_functions
 from pcmlp.runs.arrays import load_facts_and_arrays, restore_tree, save_tree
 from pcmlp.runs.config import RunConfig, settings_of_record, to_json
 from pcmlp.runs.durable import Damaged
 from pcmlp.runs.policy import LAST, parse_iteration
-from pcmlp.spaces import Box
+from pcmlp.spaces import Box, Vectors
 from pcmlp.tasks.registered import PREFIX
 from pcmlp.types import MDP, Action, State
 from pcmlp.usercode import check_code, check_unchanged, hash_code
@@ -37,7 +38,7 @@ def save(path: Path, config: RunConfig, mdp: MDP, learner: DeepLearner, progress
     facts = {
         "format": _FORMAT,
         "config": json.loads(to_json(config)),
-        "spaces": {"states": _bounds(states), "actions": _bounds(actions)},
+        "spaces": {"states": _facts(states), "actions": _facts(actions)},
         "learned": unknown_functions(mdp),
         **progress,
     }
@@ -137,7 +138,8 @@ def _absent(
     facts: dict[str, Any], name: str, horizon: int, reward: Callable | None, terminal: Callable | None
 ) -> Absent:
     """Return what the file says about the environment of a saved agent."""
-    states, actions = (_box(facts["spaces"][kind]) for kind in ("states", "actions"))
+    states, actions = (_space(facts["spaces"][kind]) for kind in ("states", "actions"))
+    assert isinstance(states, Box)
     learned = facts["learned"]
     mdp = MDP(
         initial=Starts(jnp.zeros((1, states.size))),
@@ -161,13 +163,17 @@ def _check_functions(facts: dict[str, Any], mdp: MDP, where: str) -> None:
             raise ConfigError(f"{where}: the agent learns {argument}; give its env without {argument}=…")
 
 
-def _bounds(box: Box) -> list[list[float | None]]:
-    """Return the bounds as JSON, which has no infinity."""
-    return [[bound if math.isfinite(bound) else None for bound in bounds] for bounds in (box.lower, box.upper)]
+def _facts(space: Vectors) -> Any:
+    """Return the bounds of a box or the numbers of choices as JSON, which has no infinity."""
+    if isinstance(space, Choices):
+        return {"sizes": space.sizes, "firsts": space.firsts, "shape": space.integer_shape}
+    return [[bound if math.isfinite(bound) else None for bound in bounds] for bounds in (space.lower, space.upper)]
 
 
-def _box(bounds: list[list[float | None]]) -> Box:
-    lower, upper = bounds
+def _space(facts: Any) -> Vectors:
+    if isinstance(facts, dict):
+        return Choices(*(tuple(facts[name]) for name in ("sizes", "firsts", "shape")))
+    lower, upper = facts
     return Box(
         [-math.inf if bound is None else bound for bound in lower],
         [math.inf if bound is None else bound for bound in upper],

@@ -5,18 +5,25 @@
 Consecutive n_t have correlation 1 - theta, so the noise keeps its direction for some steps; independent noise does
 not. The stationary std is sigma / sqrt(1 - (1 - theta)^2). The noise is added only when samples are collected:
 planning, evaluation and deployment use the policy itself.
+
+Of choices, some are drawn again instead, as many as in a plan with noise of this std; n_t makes them stay the same for
+some steps.
 """
+
+import math
 
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
+from pcmlp.choices import Choices
 from pcmlp.programs import program
-from pcmlp.spaces import Box
+from pcmlp.spaces import Vectors
 from pcmlp.types import MDP, Action, Carry, Policy, State
 
 _THETA = 0.15
+_STATIONARY = 1.0 / math.sqrt(1.0 - (1.0 - _THETA) ** 2)  # the std of the noise after many steps, for sigma = 1
 
 
 class NoisyPolicy(Policy):
@@ -24,7 +31,7 @@ class NoisyPolicy(Policy):
 
     policy: Policy
     sigma: Float[Array, ""]
-    actions: Box
+    actions: Vectors
 
     def init(self) -> Carry:
         """Return the memory of the policy, and noise 0."""
@@ -36,6 +43,9 @@ class NoisyPolicy(Policy):
         memory, noise = carry
         memory, action = self.policy(policy_key, memory, state)
         noise = (1.0 - _THETA) * noise + self.sigma * jr.normal(noise_key, noise.shape)
+        if isinstance(self.actions, Choices):
+            std = _STATIONARY * self.sigma
+            return (memory, noise), self.actions.disturb(action, std, noise / std)
         return (memory, noise), action + self.actions.half * noise
 
     def deterministic(self) -> Policy:
@@ -53,5 +63,5 @@ def add_noise(policies: Policy, sigma: float, mdp: MDP) -> Policy:
 
 @program
 @eqx.filter_vmap(in_axes=(eqx.if_array(0), None, None))
-def _with_noise(policy: Policy, sigma: Float[Array, ""], actions: Box) -> NoisyPolicy:
+def _with_noise(policy: Policy, sigma: Float[Array, ""], actions: Vectors) -> NoisyPolicy:
     return NoisyPolicy(policy, sigma, actions)

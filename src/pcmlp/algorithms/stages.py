@@ -12,7 +12,7 @@ from jaxtyping import Array, Int, Key
 
 from pcmlp.programs import program
 from pcmlp.replay import Replay, Transitions, drop_nonfinite
-from pcmlp.spaces import Box
+from pcmlp.spaces import Finite
 from pcmlp.trees import select
 from pcmlp.types import MDP, Features, Problem, World, never
 
@@ -49,7 +49,7 @@ def freeze_after_first(n: Int[Array, ""], new: Features, old: Features) -> Featu
 
 def with_executed_actions(samples: Transitions, mdp: MDP) -> Transitions:
     """Return the samples with the executed actions: worlds clip the actions of a policy."""
-    if not isinstance(mdp.actions, Box):
+    if isinstance(mdp.actions, Finite):
         return samples
     return eqx.tree_at(lambda t: t.action, samples, jax.vmap(mdp.actions.clip)(samples.action))
 

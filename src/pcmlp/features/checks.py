@@ -16,7 +16,7 @@ from pcmlp.errors import ConfigError
 from pcmlp.features.given import OneHotFeatures, TableFeatures
 from pcmlp.replay import Transitions
 from pcmlp.settings import SettingError
-from pcmlp.spaces import Box, Finite, Space
+from pcmlp.spaces import Finite, Space
 from pcmlp.types import MDP, FeatureMap, Features
 
 _CORNERS = 12  # boxes of more dimensions have too many corners to list
@@ -57,7 +57,7 @@ def largest_norm(features: Features, states: Space, actions: Space) -> Float[Arr
     if isinstance(states, Finite) and isinstance(actions, Finite):
         pairs = [jnp.array(x) for x in zip(*itertools.product(range(states.size), range(actions.size)), strict=True)]
     else:
-        if not (isinstance(states, Box) and isinstance(actions, Box)):
+        if isinstance(states, Finite) or isinstance(actions, Finite):
             raise ConfigError("states and actions must both be finite or both be vectors: phi is checked over pairs")
         low = np.concatenate([np.asarray(states.low), np.asarray(actions.low)])
         high = np.concatenate([np.asarray(states.high), np.asarray(actions.high)])

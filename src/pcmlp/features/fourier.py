@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, Key
 from pcmlp.features.subset import Boxes, draw_over
 from pcmlp.replay import Transitions
 from pcmlp.settings import SettingError, setting
-from pcmlp.spaces import Box
+from pcmlp.spaces import Box, Vectors
 from pcmlp.types import MDP, FeatureMap, Features
 
 _POINTS = 500  # number of points that the units and the bandwidth are estimated from
@@ -66,7 +66,7 @@ class Fourier(FeatureMap):
         return draw_fourier(frequency_key, points, self.dim, self.bandwidth, weight)
 
 
-def _sample_pair(key: Key[Array, ""], states: Box, actions: Box) -> Float[Array, " n"]:
+def _sample_pair(key: Key[Array, ""], states: Box, actions: Vectors) -> Float[Array, " n"]:
     state_key, action_key = jr.split(key)
     return jnp.concatenate([states.sample(state_key), actions.sample(action_key)])
 

@@ -26,7 +26,7 @@ from pcmlp.features.subset import Boxes, draw_over
 from pcmlp.nets import MLP, Normaliser
 from pcmlp.replay import Transitions
 from pcmlp.settings import setting
-from pcmlp.spaces import Box
+from pcmlp.spaces import Box, Vectors
 from pcmlp.types import MDP, FeatureMap, Features
 
 Number = float | Float[Array, ""]
@@ -69,7 +69,7 @@ class RandomNetwork(FeatureMap):
     def _draw(self, key: Key[Array, ""], boxes: Boxes | None, samples: Transitions) -> NetworkFeatures:
         return self.over_samples(key, samples) if boxes is None else self.over_boxes(key, *boxes)
 
-    def over_boxes(self, key: Key[Array, ""], states: Box, actions: Box) -> NetworkFeatures:
+    def over_boxes(self, key: Key[Array, ""], states: Box, actions: Vectors) -> NetworkFeatures:
         """Draw phi in units of the std of the boxes, with `norm` as its largest norm over them."""
         low, high = jnp.concatenate([states.low, actions.low]), jnp.concatenate([states.high, actions.high])
         units = jnp.where(high > low, (high - low) / math.sqrt(12.0), 1.0)  # the std of a uniform variable

@@ -21,10 +21,10 @@ from jaxtyping import Array, Float, Key
 
 from pcmlp.replay import Transitions
 from pcmlp.settings import SettingError
-from pcmlp.spaces import Box
+from pcmlp.spaces import Box, Vectors
 from pcmlp.types import MDP, Features
 
-Boxes = tuple[Box, Box]  # of states and actions
+Boxes = tuple[Box, Vectors]  # of states and actions
 
 
 class SubsetFeatures(eqx.Module):

@@ -1,27 +1,27 @@
-"""A Gaussian policy with a value net, which TRPO trains."""
+"""A stochastic policy with a value net, which TRPO trains."""
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import optax
 from jaxtyping import Array, Float, Key, PyTree
 
-from pcmlp.nets import MLP, GaussianHead, Normaliser, renormalise_inputs
-from pcmlp.spaces import Box
+from pcmlp.heads import Head
+from pcmlp.nets import MLP, Normaliser, renormalise_inputs
+from pcmlp.spaces import Box, Vectors
 from pcmlp.trees import drop
 from pcmlp.types import Action, Carry, Policy, State
 
 
 class ActorCritic(Policy):
-    """A Gaussian policy and its value net. The actor's output u in [-1, 1] is mapped to the range of actions."""
+    """A stochastic policy and its value net. In a box, the actor's output u in [-1, 1] is mapped to the range."""
 
-    actor: GaussianHead
+    actor: Head
     critic: MLP
     critic_state: PyTree  # the state of the critic's optimiser
     units: Normaliser  # normalises states
-    noise: Float[Array, ""]  # 1: the policy as trained, 0: its mean
-    actions: Box
+    noise: Float[Array, ""]  # 1: the policy as trained, 0: its mode
+    actions: Vectors
 
     def __call__(self, key: Key[Array, ""], carry: Carry, state: State) -> tuple[Carry, Action]:
         return self.act(self.sample_noise(key), carry, state)
@@ -32,16 +32,15 @@ class ActorCritic(Policy):
 
     def sample_noise(self, key: Key[Array, ""]) -> Float[Array, " a"]:
         """Draw the random numbers of one step."""
-        return jr.normal(key, (self.actions.size,))
+        return self.actor.draw_noise(key)
 
     def act(self, noise: Float[Array, " a"], carry: Carry, state: State) -> tuple[Carry, Action]:
         """Return the action that the given noise leads to."""
-        gaussian = self.actor(self.units(state))
-        u = gaussian.mean + self.noise * jnp.exp(gaussian.log_std) * noise
+        u = self.actor(self.units(state)).at(self.noise * noise)
         return carry, self.actions.from_unit(u)
 
     def deterministic(self) -> "ActorCritic":
-        """Return the policy that plays the mean."""
+        """Return the policy that plays the mode."""
         return eqx.tree_at(lambda p: p.noise, self, jnp.zeros_like(self.noise))
 
     def value(self, state: State) -> Float[Array, ""]:

@@ -1,6 +1,9 @@
-"""The cross-entropy method (Botev et al. 2013): sample plans, keep the best, fit a Gaussian to them, repeat.
+"""The cross-entropy method (Botev et al. 2013): sample plans, keep the best, fit a distribution to them, repeat.
 
 plans ~ N(mean, diag(variance)),  elites = the best `elites` of `num_plans`,  mean, variance <- those of the elites
+
+Plans of choices are categorical, and their mean is the probabilities. The first sample draws some choices of the plan
+again, instead of adding noise; the others draw all of them from the shares of options among the elites.
 
 PETS (Chua et al. 2018) adds two things that keep a search away from the bounds of the actions: `truncated` noise, and
 `smoothing` of mean and variance.
@@ -11,9 +14,10 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
+from pcmlp.choices import Choices, share_redrawn
 from pcmlp.planners.shooting import Plan, Shooting, correlation_factor, plan_returns
 from pcmlp.settings import SettingError, setting
-from pcmlp.spaces import Box
+from pcmlp.spaces import Vectors
 from pcmlp.types import MDP, State
 
 
@@ -21,7 +25,7 @@ class CEM(Shooting):
     """The cross-entropy method, which replans at every step."""
 
     iterations: int = setting(4, "updates of mean and variance in one refinement", least=1, tiny=1)
-    elites: int = setting(20, "best plans that the Gaussian is fitted to", least=1, tiny=2)
+    elites: int = setting(20, "best plans that the next distribution is fitted to", least=1, tiny=2)
     noise_std: float = setting(1.0, "std of the first sample, in half action ranges", above=0)
     # paper: independent noise (MPPI) / here: correlated noise, which keeps a direction for several steps; independent
     # noise averages out over a plan.
@@ -38,7 +42,7 @@ class CEM(Shooting):
             raise SettingError("correlation", self.correlation, remedy)
 
     def refine(self, key: Key[Array, ""], mdp: MDP, state: State, plan: Plan) -> Plan:
-        """Fit the Gaussian `iterations` times and return its mean."""
+        """Fit the distribution `iterations` times and return its mean."""
         _, actions = mdp.boxes
 
         def update(carry, update_key):
@@ -46,8 +50,7 @@ class CEM(Shooting):
             sample_key, return_key = jr.split(update_key)
             # sample plans; one of them is the mean itself, so that an update cannot lose it
             noise = self.noise(sample_key, (self.num_plans, *plan.shape)).at[0].set(0.0)
-            std = self.spread(mean, variance, actions)
-            plans = jax.vmap(lambda e: mean + std * e)(noise)
+            plans = jax.vmap(lambda e: self.add_noise(mean, variance, e, actions))(noise)
             returns = plan_returns(return_key, mdp, state, plans, self.particles)
             # elite plans
             value, best = jax.lax.top_k(returns, self.elites)
@@ -56,25 +59,39 @@ class CEM(Shooting):
             means, variances = jnp.mean(elite, axis=0), jnp.var(elite, axis=0)
             return (kept * mean + (1.0 - kept) * means, kept * variance + (1.0 - kept) * variances), None
 
-        first = plan, self.first_variance(plan, actions)
+        first = self.first_mean(plan, actions), self.first_variance(plan, actions)
         (mean, _), _ = jax.lax.scan(update, first, jr.split(key, self.iterations))
         return jax.vmap(actions.clip)(mean)
 
     def random_plan(self, key: Key[Array, ""], mdp: MDP) -> Plan:
         """Draw a plan: doing nothing, plus noise."""
         plan, (_, actions) = self.idle_plan(mdp), mdp.boxes
-        return plan + self.spread(plan, self.first_variance(plan, actions), actions) * self.noise(key, plan.shape)
+        first = self.first_mean(plan, actions), self.first_variance(plan, actions)
+        return self.add_noise(*first, self.noise(key, plan.shape), actions)
 
     def imagined_steps(self, horizon: int) -> tuple[int, int]:
         """Return the imagined steps of one real action and of one plan."""
         action, plan = super().imagined_steps(horizon)
         return self.iterations * action, self.iterations * plan
 
-    def first_variance(self, plan: Plan, actions: Box) -> Plan:
+    def add_noise(self, mean: Plan, variance: Plan, noise: Plan, actions: Vectors) -> Plan:
+        """Return the plan that noise with unit std leads to."""
+        if isinstance(actions, Choices):
+            return jax.vmap(lambda shares, z: actions.redraw(shares, 0.0, z))(mean, noise)
+        return mean + self.spread(mean, variance, actions) * noise
+
+    def first_mean(self, plan: Plan, actions: Vectors) -> Plan:
+        """Return the mean that a refinement begins with: the plan, or the probabilities of drawing it or any choice."""
+        if not isinstance(actions, Choices):
+            return plan
+        new = share_redrawn(self.noise_std)
+        return (1.0 - new) * plan + new * actions.middle[None]
+
+    def first_variance(self, plan: Plan, actions: Vectors) -> Plan:
         """Return the variance that a refinement begins with."""
         return jnp.broadcast_to((self.noise_std * actions.half) ** 2, plan.shape)
 
-    def spread(self, mean: Plan, variance: Plan, actions: Box) -> Plan:
+    def spread(self, mean: Plan, variance: Plan, actions: Vectors) -> Plan:
         """Return the std of plans around a mean."""
         std = jnp.sqrt(variance)
         if not self.truncated:

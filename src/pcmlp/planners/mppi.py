@@ -4,6 +4,10 @@
     a_t <- a_t + sum_k w_k e_t^k
 
 paper: the update is inside the loop over k, and its indices are off by one / here: one update, after all K plans.
+
+Plans of choices are drawn from the shares of the last plan, of which they draw some choices again, and the update is
+their weighted mean, which has the new shares. The term with a Gaussian's Sigma is left out: with the last plan as the
+prior, instead of doing nothing, there is none.
 """
 
 import jax
@@ -11,9 +15,10 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
+from pcmlp.choices import Choices, Number
 from pcmlp.planners.shooting import Plan, Shooting, correlation_factor, plan_returns, whiten
 from pcmlp.settings import setting
-from pcmlp.spaces import Box
+from pcmlp.spaces import Vectors
 from pcmlp.types import MDP, State
 
 
@@ -33,31 +38,49 @@ class MPPI(Shooting):
         """Return the weighted mean of noisy plans."""
         _, actions = mdp.boxes
         noise_key, return_key = jr.split(key)
-        white = jax.vmap(jnp.multiply)(self.scales(), jr.normal(noise_key, (self.num_plans, *plan.shape)))
-        noise = jax.vmap(lambda e: self.colour(e, actions))(white)
-        plans = jax.vmap(jax.vmap(actions.clip))(jax.vmap(lambda e: plan + e)(noise))
-        returns = plan_returns(return_key, mdp, state, plans, self.particles)
-        # a^T Sigma^-1 e, with both whitened
-        whitened = whiten(plan / self.std(actions), self.correlation)
-        cost = -returns + self.temperature * jnp.einsum("ta,nta->n", whitened, white)
+        plans, change = self.draw_plans(noise_key, plan, actions)
+        cost = -plan_returns(return_key, mdp, state, plans, self.particles) + self.temperature * change
         weight = jax.nn.softmax(-cost / self.temperature)
         # paper: a_t + sum_k w_k e_t^k / here: the mean of the clipped actions, which are the ones executed
         better = jnp.einsum("n,nta->ta", weight, plans)
         return jnp.where(jnp.isfinite(jnp.sum(weight)), better, plan)
 
+    def draw_plans(
+        self, key: Key[Array, ""], plan: Plan, actions: Vectors
+    ) -> tuple[Float[Array, "n length action"], Float[Array, " n"]]:
+        """Return noisy plans, and a^T Sigma^-1 e of each."""
+        white = jr.normal(key, (self.num_plans, *plan.shape))
+        if isinstance(actions, Choices):
+            plans = jax.vmap(lambda scale, e: self.redraw(actions, plan, scale, e))(self.scales(), white)
+            return plans, jnp.zeros(self.num_plans)
+        white = jax.vmap(jnp.multiply)(self.scales(), white)
+        noise = jax.vmap(lambda e: self.colour(e, actions))(white)
+        plans = jax.vmap(jax.vmap(actions.clip))(jax.vmap(lambda e: plan + e)(noise))
+        whitened = whiten(plan / self.std(actions), self.correlation)
+        return plans, jnp.einsum("ta,nta->n", whitened, white)
+
     def random_plan(self, key: Key[Array, ""], mdp: MDP) -> Plan:
         """Draw a plan: doing nothing, plus noise."""
         plan, (_, actions) = self.idle_plan(mdp), mdp.boxes
-        return plan + self.colour(jr.normal(key, plan.shape), actions)
+        white = jr.normal(key, plan.shape)
+        if isinstance(actions, Choices):
+            return self.redraw(actions, plan, 1.0, white)
+        return plan + self.colour(white, actions)
 
     def scales(self) -> Float[Array, " n"]:
         """Return the scale of each plan's noise."""
         return self.least_noise ** jnp.linspace(1.0, 0.0, self.num_plans)
 
-    def colour(self, white: Plan, actions: Box) -> Plan:
+    def redraw(self, choices: Choices, plan: Plan, scale: Number, white: Plan) -> Plan:
+        """Return the plan with choices drawn again by noise of this scale, correlated in time."""
+        noise = correlation_factor(white.shape[0], self.correlation) @ white
+        std = scale * jnp.sqrt(self.noise_cov)
+        return jax.vmap(lambda shares, e: choices.disturb(shares, std, e))(plan, noise)
+
+    def colour(self, white: Plan, actions: Vectors) -> Plan:
         """Turn independent unit noise into noise of covariance Sigma, correlated in time."""
         return self.std(actions) * (correlation_factor(white.shape[0], self.correlation) @ white)
 
-    def std(self, actions: Box) -> Float[Array, "1 a"]:
+    def std(self, actions: Vectors) -> Float[Array, "1 a"]:
         """Return the std of the noise."""
         return (jnp.sqrt(self.noise_cov) * actions.half)[None, :]

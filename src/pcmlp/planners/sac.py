@@ -10,7 +10,6 @@ one plan to the next, so a few steps from real states are enough. `learn` is a p
 model-free SAC applies it to real steps.
 """
 
-import math
 from typing import ClassVar
 
 import equinox as eqx
@@ -21,33 +20,37 @@ import optax
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from pcmlp.nets import MLP, Normaliser, descend, renormalise_inputs, tail_mean
+from pcmlp.planners.soft_heads import SoftHead, soft_head
 from pcmlp.replay import Replay, Transitions, pick_any
 from pcmlp.rollout import begin, estimate_promise, walk
 from pcmlp.settings import setting
-from pcmlp.spaces import Box
+from pcmlp.spaces import Vectors
 from pcmlp.trees import all_finite, drop, scan, select
 from pcmlp.types import MDP, Action, Carry, Metrics, Planner, Policy, State
-
-_LOG_STD = (-5.0, 2.0)
 
 
 class Networks(eqx.Module):
     """The trained networks: one gradient step updates all of them."""
 
-    actor: MLP  # s -> mean and log std of x; the action is tanh(x), rescaled
+    actor: MLP  # s -> the parameters of the distribution of actions (`soft_heads`)
     critics: MLP  # two critics: each array has a leading axis of 2
     log_temperature: Float[Array, ""]  # log alpha
 
 
 class SoftActorCritic(Policy):
-    """A squashed Gaussian policy and its critics: u = tanh(x), x ~ N(mean(s), std(s)^2), mapped to the action range."""
+    """A stochastic policy and its critics. In a box, the actor's u in (-1, 1) is mapped to the range of actions."""
 
     learned: Networks
     targets: MLP  # the slow copies of the critics
     optimiser: PyTree
     units: Normaliser  # normalises states
-    noise: Float[Array, ""]  # 1: the policy as trained, 0: its mean
-    actions: Box
+    noise: Float[Array, ""]  # 1: the policy as trained, 0: its mode
+    actions: Vectors
+
+    @property
+    def head(self) -> SoftHead:
+        """The head that makes actions of the actor's output."""
+        return soft_head(self.actions)
 
     def __call__(self, key: Key[Array, ""], carry: Carry, state: State) -> tuple[Carry, Action]:
         return self.act(self.sample_noise(key), carry, state)
@@ -58,15 +61,15 @@ class SoftActorCritic(Policy):
 
     def sample_noise(self, key: Key[Array, ""]) -> Float[Array, " a"]:
         """Draw the random numbers of one step."""
-        return jr.normal(key, (self.actions.size,))
+        return self.head.draw_noise(key)
 
     def act(self, noise: Float[Array, " a"], carry: Carry, state: State) -> tuple[Carry, Action]:
         """Return the action that the given noise leads to."""
-        u, _ = squash(self.learned.actor(self.units(state)), self.noise * noise)
+        u, _ = self.head.sample(self.learned.actor(self.units(state)), self.noise * noise)
         return carry, self.actions.from_unit(u)
 
     def deterministic(self) -> "SoftActorCritic":
-        """Return the policy that plays its mean."""
+        """Return the policy that plays its mode."""
         return eqx.tree_at(lambda p: p.noise, self, jnp.zeros_like(self.noise))
 
     def with_normaliser(self, units: Normaliser) -> "SoftActorCritic":
@@ -110,7 +113,7 @@ class SAC(Planner):
         """Return an untrained policy."""
         states, actions = mdp.boxes
         actor_key, critic_key = jr.split(key)
-        actor = MLP.of(actor_key, (states.size, *self.sizes, 2 * actions.size), "relu", last=0.01)
+        actor = MLP.of(actor_key, (states.size, *self.sizes, soft_head(actions).outputs), "relu", last=0.01)
         sizes = (states.size + actions.size, *self.sizes, 1)
         critics = jax.vmap(lambda k: MLP.of(k, sizes, "relu", normed=self.normed))(jr.split(critic_key))
         learned = Networks(actor, critics, jnp.zeros(()))
@@ -157,7 +160,7 @@ class SAC(Planner):
         x, next_x = (jax.vmap(policy.units)(states) for states in (rows.state, rows.next_state))
         u = jax.vmap(lambda action: policy.actions.to_unit(policy.actions.clip(action)))(rows.action)
         updates, batch = chosen.shape
-        noise = jr.normal(key, (updates, 2 * batch, policy.actions.size))
+        noise = policy.head.draw_noise(key, updates, 2 * batch)
         batches = Batch(  # gathered once, not at every step
             pairs=jnp.concatenate([x, u], axis=1)[chosen],
             states=jnp.concatenate([x[chosen], next_x[chosen]], axis=1),
@@ -167,7 +170,7 @@ class SAC(Planner):
 
         def step(carry, inputs):
             (learned, targets, state), (batch, noise) = carry, inputs
-            return self.update(learned, targets, state, batch, noise)
+            return self.update(policy.head, learned, targets, state, batch, noise)
 
         changed, metrics = scan(step, (policy.learned, policy.targets, policy.optimiser), (batches, noise))
         sound = all_finite(changed)  # checked once, after all steps
@@ -178,23 +181,28 @@ class SAC(Planner):
         }
 
     def update(
-        self, learned: Networks, targets: MLP, state: PyTree, batch: Batch, noise: Float[Array, "two_n a"]
+        self,
+        head: SoftHead,
+        learned: Networks,
+        targets: MLP,
+        state: PyTree,
+        batch: Batch,
+        noise: Float[Array, "two_n a"],
     ) -> tuple[tuple[Networks, MLP, PyTree], Metrics]:
         """Take one gradient step and move the slow copies."""
-        (_, metrics), gradient = jax.value_and_grad(self.loss, has_aux=True)(learned, targets, batch, noise)
+        (_, metrics), gradient = jax.value_and_grad(self.loss, has_aux=True)(learned, head, targets, batch, noise)
         learned, state = descend(optax.adam(self.rate), gradient, state, learned)
         targets = jax.tree.map(lambda old, new: old + self.slowness * (new - old), targets, learned.critics)
         return (learned, targets, state), metrics
 
     def loss(
-        self, learned: Networks, targets: MLP, batch: Batch, noise: Float[Array, "two_n a"]
+        self, learned: Networks, head: SoftHead, targets: MLP, batch: Batch, noise: Float[Array, "two_n a"]
     ) -> tuple[Float[Array, ""], Metrics]:
         """Return the sum of the three losses; each has a gradient only for its own network."""
         stop = jax.lax.stop_gradient
-        size = noise.shape[1]
         temperature = jnp.exp(stop(learned.log_temperature))
         outputs = jax.vmap(learned.actor)(batch.states)
-        u, log_prob = jax.vmap(squash)(outputs, noise)
+        u, log_prob = jax.vmap(head.sample)(outputs, noise)
         pairs, next_pairs = jnp.split(jnp.concatenate([batch.states, u], axis=1), 2)
         log_prob, next_log_prob = jnp.split(log_prob, 2)
 
@@ -203,9 +211,10 @@ class SAC(Planner):
         target = stop(batch.reward + self.discount * batch.continues * after)
         error = values(learned.critics, batch.pairs) - target[None, :]
         # actor
-        worth = jnp.min(values(jax.tree.map(stop, learned.critics), pairs), axis=0)
+        fixed = jax.tree.map(stop, learned.critics)
+        worth = head.expect(lambda pairs: jnp.min(values(fixed, pairs), axis=0), pairs, outputs[: pairs.shape[0]])
         # temperature
-        excess = stop(jnp.mean(log_prob)) + self.entropy * size
+        excess = stop(jnp.mean(log_prob)) + head.target_entropy(self.entropy)
 
         value_loss = jnp.mean(error**2)
         loss = value_loss + jnp.mean(temperature * log_prob - worth) - learned.log_temperature * excess
@@ -213,19 +222,8 @@ class SAC(Planner):
             "value_loss": value_loss,
             "value_mean": jnp.mean(worth),
             "temperature": temperature,
-            "noise_std": jnp.mean(jnp.exp(jnp.clip(outputs[:, size:], *_LOG_STD))),
+            **head.measure(outputs),
         }
-
-
-def squash(output: Float[Array, " two_a"], noise: Float[Array, " a"]) -> tuple[Float[Array, " a"], Float[Array, ""]]:
-    """Return u in (-1, 1) and log pi(u|s), given the actor's output and standard normal numbers."""
-    mean, log_std = jnp.split(output, 2)
-    log_std = jnp.clip(log_std, *_LOG_STD)
-    x = mean + jnp.exp(log_std) * noise
-    gaussian = -jnp.sum(0.5 * noise**2 + log_std + 0.5 * math.log(2 * math.pi))
-    # log(1 - tanh(x)^2), in a form that avoids cancellation
-    correction = 2.0 * jnp.sum(math.log(2.0) - x - jax.nn.softplus(-2.0 * x))
-    return jnp.tanh(x), gaussian - correction
 
 
 def values(critics: MLP, pairs: Float[Array, "n pair"]) -> Float[Array, "two n"]:

@@ -1,4 +1,8 @@
-"""Planners that optimise a sequence of actions: the returns of plans, and the policy that replans at every step."""
+"""Planners that optimise a sequence of actions: the returns of plans, and the policy that replans at every step.
+
+A plan over choices has a row of shares for each step, which is one-hot where the plan is certain. The nearest choices
+are played. Where a box has noise, some choices are drawn again (`Choices.disturb`).
+"""
 
 import abc
 from collections.abc import Callable
@@ -12,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 from pcmlp.imagine import drop_bonus
 from pcmlp.rollout import estimate_promise
 from pcmlp.settings import setting
-from pcmlp.spaces import Box, Space
+from pcmlp.spaces import Space, Vectors
 from pcmlp.trees import map_leading
 from pcmlp.types import MDP, Action, Carry, Metrics, Planner, Policy, State
 
@@ -45,7 +49,7 @@ class Shooting(Planner):
         """Draw a plan: doing nothing, with the noise that `refine` adds."""
 
     def idle_plan(self, mdp: MDP) -> Plan:
-        """Return the plan that does nothing: the middle of the action range."""
+        """Return the plan that does nothing: the middle of the action range, or the first options."""
         _, actions = mdp.boxes
         return jnp.broadcast_to(actions.middle, (self.plan_length or mdp.horizon, actions.size))
 
@@ -124,8 +128,8 @@ class ShootingPolicy(Policy):
         return shifted, self.actions.clip(plan[0])
 
     @property
-    def actions(self) -> Box:
-        """The box of actions."""
+    def actions(self) -> Vectors:
+        """The space of actions."""
         return self.mdp.boxes[1]
 
     def without_bonus(self) -> "ShootingPolicy":

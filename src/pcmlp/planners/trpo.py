@@ -16,7 +16,8 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from pcmlp.nets import MLP, GaussianHead, Normaliser, descend, tail_mean
+from pcmlp.heads import Head, head_of
+from pcmlp.nets import MLP, Normaliser, descend, tail_mean
 from pcmlp.planners.actor_critic import ActorCritic, units_of
 from pcmlp.replay import Replay, Transitions, pick_any, pick_valid
 from pcmlp.rollout import RolloutState, begin, end_at_gaps, estimate_promise, walk
@@ -59,7 +60,7 @@ class TRPO(Planner):
         actor_key, critic_key = jr.split(key)
         critic = MLP.of(critic_key, (states.size, *self.value_sizes, 1), "tanh")
         units = units_of(states, Normaliser.identity(states.size))
-        actor = GaussianHead.of(actor_key, states.size, actions.size, sizes=self.policy_sizes)
+        actor = head_of(actor_key, states.size, actions, self.policy_sizes)
         critic_state = optax.adam(self.value_rate).init(eqx.filter(critic, eqx.is_array))
         return ActorCritic(actor, critic, critic_state, units, jnp.ones(()), actions)
 
@@ -147,7 +148,7 @@ class TRPO(Planner):
             "kl": kl,
             "improvement": improvement,
             "value_loss": loss,
-            "noise_std": jnp.mean(jnp.exp(actor.log_std)),
+            **actor.measure(x),
             "policy_skipped": (improvement == 0).astype(jnp.float32),
             "value_skipped": 1.0 - fitted.astype(jnp.float32),
         }
@@ -155,18 +156,18 @@ class TRPO(Planner):
 
     def natural_step(
         self,
-        actor: GaussianHead,
+        actor: Head,
         x: Float[Array, "n s"],
         u: Float[Array, "n a"],
         weight: Float[Array, " n"],
         counted: Bool[Array, " n"] | None = None,
-    ) -> tuple[GaussianHead, Float[Array, ""], Float[Array, ""]]:
+    ) -> tuple[Head, Float[Array, ""], Float[Array, ""]]:
         """Return the new actor, its KL from the old one, and the gain of the surrogate objective; the old actor, 0 and
         0 if no step gains, for example because all advantages are equal or one is not finite."""
         theta, unravel = ravel_pytree(actor)
         old = jax.vmap(actor)(x)
         old_log = jax.vmap(lambda g, a: g.log_prob(a))(old, u)
-        bound = self.kl_bound * (u.shape[1] if self.per_dimension else 1)
+        bound = self.kl_bound * (actor.dims if self.per_dimension else 1)
 
         def judge(theta: Float[Array, " p"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
             """Return the surrogate objective and the divergence from the old actor."""
@@ -203,23 +204,16 @@ class TRPO(Planner):
     def fisher_product(
         self, theta: Float[Array, " p"], unravel, x: Float[Array, "n s"], counted: Bool[Array, " n"] | None = None
     ):
-        """Return v -> (F + damping) v with F = E[ J^T diag(1 / std^2) J ] for the means, and 2 for each log std."""
-
-        def outputs(theta: Float[Array, " p"]) -> tuple[Float[Array, "n a"], Float[Array, " a"]]:
-            actor = unravel(theta)
-            return jax.vmap(actor.net)(x), actor.log_std
-
-        (_, log_std), push = jax.linearize(outputs, theta)
+        """Return v -> (F + damping) v, F = E[ J^T M J ], for the metric M of the distributions and their parameters."""
+        actor = unravel(theta)
+        at, push = jax.linearize(lambda theta: unravel(theta).parameters(x), theta)
         pull = jax.linear_transpose(push, theta)
-        damping = self.damping * (log_std.shape[0] if self.per_dimension else 1)
+        damping = self.damping * (actor.dims if self.per_dimension else 1)
+        share = None if counted is None else counted.astype(jnp.float32)
+        share = None if share is None else share / jnp.maximum(jnp.mean(share), _TINY)
 
         def product(v: Float[Array, " p"]) -> Float[Array, " p"]:
-            shift, log = push(v)
-            scaled = shift * jnp.exp(-2.0 * log_std)[None, :] / x.shape[0]
-            if counted is not None:
-                share = counted.astype(jnp.float32)
-                scaled = scaled * (share / jnp.maximum(jnp.mean(share), _TINY))[:, None]
-            return pull((scaled, 2.0 * log))[0] + damping * v
+            return pull(actor.apply_metric(push(v), at, share))[0] + damping * v
 
         return product
 

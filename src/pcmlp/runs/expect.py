@@ -21,7 +21,7 @@ from pcmlp.runs.callbacks import show_time
 from pcmlp.runs.config import RunConfig
 from pcmlp.runs.evaluate import count_evaluations
 from pcmlp.settings import walk
-from pcmlp.spaces import Box
+from pcmlp.spaces import Finite
 from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.types import World
 
@@ -59,7 +59,7 @@ def describe_time(config: RunConfig, world: World, todo: int) -> str | None:
 def count_operations(config: RunConfig, world: World) -> tuple[float, float]:
     """Return the operations of learning and of evaluating, of all seeds, divided by their share of the peak."""
     states, actions = world.mdp.states, world.mdp.actions
-    if not (isinstance(states, Box) and isinstance(actions, Box)):
+    if isinstance(states, Finite) or isinstance(actions, Finite):
         return 0.0, 0.0
     algorithm, settings = config.algorithm, {key: value for key, _, value in walk(config.algorithm)}
     inputs, seeds = states.size + actions.size, len(config.seeds)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from pcmlp.choices import Choices
 from pcmlp.errors import ConfigError, first_line
 from pcmlp.runs.checkpoint import check_unchanged
 from pcmlp.runs.config import build_problem
@@ -23,8 +24,10 @@ from pcmlp.runs.config_file import load_task
 from pcmlp.runs.durable import Damaged
 from pcmlp.runs.episodes import Record, log_path, read
 from pcmlp.runs.summary import read_summary
-from pcmlp.spaces import Box, Space
-from pcmlp.types import MDP
+from pcmlp.spaces import Box, Finite, Space
+from pcmlp.tasks.action_spaces import space_of
+from pcmlp.tasks.host import GymnasiumWorld
+from pcmlp.types import World
 
 _NEEDED = ("minari", "h5py")  # Minari needs h5py to write files
 _PER_EPISODE = 20_000  # bytes of HDF5 overhead per episode
@@ -48,7 +51,8 @@ def export(run: Path, name: str, *, trust_code: bool = False, say: Callable[[str
     which only the beginning is exported."""
     check_name(name)
     task, record = load_task(run, trust_code=trust_code)
-    mdp, folder = build_problem(task).world.mdp, run / "episodes"
+    world, folder = build_problem(task).world, run / "episodes"
+    mdp = world.mdp
     log = log_path(folder)
     try:
         manifest = check_unchanged(run)
@@ -56,7 +60,7 @@ def export(run: Path, name: str, *, trust_code: bool = False, say: Callable[[str
         raise ConfigError(f"{run}: {first_line(error)}; restore the file, or train the run again") from error
     damage = manifest.find_damage(folder) if manifest else None
     records = [] if damage and damage.is_edited else list(read(folder, manifest.log_bytes if manifest else None))
-    wanted = [(space.size,) if isinstance(space, Box) else () for space in (mdp.states, mdp.actions)]
+    wanted = [() if isinstance(space, Finite) else (space.size,) for space in (mdp.states, mdp.actions)]
     if any([each.rows.state.shape[2:], each.rows.action.shape[2:]] != wanted for each in records):
         raise ConfigError(f"{log}: not the episodes of the configuration beside it; train the run again")
     episodes = [episode for each in records for episode in episodes_of(each, mdp.actions)]
@@ -69,7 +73,7 @@ def export(run: Path, name: str, *, trust_code: bool = False, say: Callable[[str
     if (run / "summary.json").exists():
         summary = read_summary(run)
         about |= {"command": summary.get("command", ""), "versions": summary.get("versions", {})}
-    return write(name, episodes, mdp, about)
+    return write(name, episodes, world, about)
 
 
 def check_name(name: str) -> None:
@@ -95,6 +99,8 @@ def episodes_of(record: Record, actions: Space) -> Iterator[Episode]:
         state, action, reward, next_state, terminal, last, valid = (x[i] for x in jax.tree.leaves(record.rows))
         if isinstance(actions, Box):  # the log has the actions before clipping
             action = np.clip(action, *actions.bounds)
+        elif isinstance(actions, Choices):
+            action = np.asarray(actions.to_integers(action))
         walked = np.flatnonzero(valid)
         for rows in np.split(walked, np.flatnonzero(last[walked]) + 1):
             if rows.size == 0:
@@ -105,7 +111,7 @@ def episodes_of(record: Record, actions: Space) -> Iterator[Episode]:
             yield Episode(seed, record.iteration, observations, action[rows], reward[rows], terminal[rows], truncations)
 
 
-def write(name: str, episodes: list[Episode], mdp: MDP, about: dict[str, Any]) -> Any:
+def write(name: str, episodes: list[Episode], world: World, about: dict[str, Any]) -> Any:
     """Write the episodes as a Minari dataset and return it."""
     import minari
     from minari.data_collector import EpisodeBuffer
@@ -135,8 +141,8 @@ def write(name: str, episodes: list[Episode], mdp: MDP, about: dict[str, Any]) -
                 buffers,
                 algorithm_name=about["algo"],
                 author="pcmlp",
-                observation_space=enclose(mdp.states, [episode.observations for episode in episodes]),
-                action_space=enclose(mdp.actions, [episode.actions for episode in episodes]),
+                observation_space=enclose(world.mdp.states, [episode.observations for episode in episodes]),
+                action_space=actions_of(world, episodes),
                 description=description,
             )
         dataset.storage.update_metadata(about)
@@ -178,6 +184,14 @@ def check_room(episodes: list[Episode], place: Path, name: str) -> None:
 def unwritable(name: str, why: object) -> ConfigError:
     """Return the error about a dataset that cannot be written."""
     return ConfigError(f"minari={name}: cannot be written ({why}); MINARI_DATASETS_PATH names another folder")
+
+
+def actions_of(world: World, episodes: list[Episode]) -> Any:
+    """Return the space of actions for Gymnasium: of choices, the environment's own."""
+    if not isinstance(world.mdp.actions, Choices):
+        return enclose(world.mdp.actions, [episode.actions for episode in episodes])
+    own = isinstance(world, GymnasiumWorld)
+    return world.environments.first.action_space if own else space_of(world.mdp.actions)
 
 
 def enclose(space: Space, values: list[np.ndarray]) -> Any:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from pcmlp.choices import Choices
 from pcmlp.errors import ConfigError, describe, first_line
 from pcmlp.spaces import Box, Space
 
@@ -119,6 +120,8 @@ def _examples(states: Space, actions: Space) -> Samples:
 
 
 def _sample(rng: np.random.Generator, space: Space, count: int = _EXAMPLES) -> Array:
+    if isinstance(space, Choices):
+        return jnp.asarray(space.to_vectors(space.to_integers(rng.uniform(size=(count, space.size)))))
     if not isinstance(space, Box):
         return jnp.asarray(rng.integers(space.size, size=count))
     low, high = np.asarray(space.low), np.asarray(space.high)

@@ -13,6 +13,7 @@ import numpy as np
 
 from pcmlp.errors import ConfigError, describe, first_line
 from pcmlp.observed import REMEDIES, Fault, ObservationCheck
+from pcmlp.tasks.action_spaces import DISCRETE, choices_of, middle_action, random_action
 from pcmlp.tasks.checks import import_gymnasium
 from pcmlp.workers import Copies, Order
 
@@ -83,7 +84,8 @@ def _is_vector(space: Any) -> bool:
 
 
 def _unsupported(env: Any, space: Any, kind: str, remedy: str) -> ConfigError:
-    shown = f"its {kind} space is {_short(space)}; supported is a 1-D Box of floats"
+    others = f", and so are {DISCRETE}" if kind == "action" else ""
+    shown = f"its {kind} space is {_short(space)}; supported is a 1-D Box of floats{others}"
     return ConfigError(f"environment {env}: {shown}; {_INSTEAD} gymnasium.wrappers.{remedy}")
 
 
@@ -111,14 +113,11 @@ def _check_observations(env: Any, space: Any) -> None:
 
 
 def _check_actions(env: Any, space: Any) -> None:
+    if choices_of(space) is not None:
+        return
     if not _is_vector(space):
-        wrap = "TransformAction(env, {}, gymnasium.spaces.Box(-1, 1, ({},)))"
-        if isinstance(space, import_gymnasium().spaces.Discrete):
-            first = f"{space.start} + " if space.start else ""
-            wrap = wrap.format(f"lambda a: {first}min(int({space.n / 2:g} * (a[0] + 1)), {space.n - 1})", 1)
-        else:
-            wrap = wrap.format("FUNCTION", "N") + " with a FUNCTION from N floats to such an action"
-        raise _unsupported(env, space, "action", wrap)
+        wrap = "TransformAction(env, FUNCTION, gymnasium.spaces.Box(-1, 1, (N,)))"
+        raise _unsupported(env, space, "action", f"{wrap} with a FUNCTION from N floats to such an action")
     if np.isfinite(space.low).all() and np.isfinite(space.high).all() and (space.low < space.high).all():
         return
     low = np.where(np.isfinite(space.low), space.low, np.where(np.isfinite(space.high), space.high - 2, -1))
@@ -135,8 +134,8 @@ def _check_actions(env: Any, space: Any) -> None:
 def _check_first_step(env: Any) -> None:
     """Check what reset and a first step return; Gymnasium's checks explain an error that they raise."""
     space, copies = env.observation_space, Copies(lambda: env, env.observation_space.shape, env, keep=True)
-    check, middle = ObservationCheck(space), (0.5 * env.action_space.low + 0.5 * env.action_space.high)
-    orders: tuple[tuple[Order, Any], ...] = (("reset", 0), ("step", middle.astype(env.action_space.dtype)))
+    check = ObservationCheck(space)
+    orders: tuple[tuple[Order, Any], ...] = (("reset", 0), ("step", middle_action(env.action_space)))
     for order, argument in orders:
         observed = check(order, copies.ask(order, [0], [argument]))
         fault = Fault(observed.fault[0])
@@ -190,7 +189,7 @@ def trial_steps(env: Any) -> list[tuple[Any, ...]]:
     state, _ = env.reset(seed=0)
     rows = []
     for _ in range(_TRIAL_STEPS):
-        action = rng.uniform(space.low, space.high).astype(space.dtype)
+        action = random_action(rng, space)
         next_state, _, terminated, truncated, _ = env.step(action)
         rows.append((state, action, next_state, terminated, truncated))
         state = env.reset()[0] if terminated or truncated else next_state

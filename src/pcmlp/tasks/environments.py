@@ -18,6 +18,7 @@ import numpy as np
 
 from pcmlp.errors import ConfigError, describe, first_line
 from pcmlp.observed import Fault, Faults, ObservationCheck, Observed
+from pcmlp.tasks.action_spaces import choices_of, random_action
 from pcmlp.tasks.checks import Samples, import_gymnasium
 from pcmlp.tasks.environment_checks import check_environment, same_steps, trial_steps
 from pcmlp.workers import Copies, Order, Workers
@@ -45,7 +46,7 @@ class Environments:
         self._copies = copies
         self._max_faults = max_faults
         self._check = ObservationCheck(first.observation_space)
-        self._actions = first.action_space.dtype, first.action_space.low, first.action_space.high
+        self._choices = choices_of(first.action_space)  # None where actions are a box
         self._used: set[int] = set()  # lanes that have had a copy
         self._steps = np.zeros(0, int)  # steps of each lane's current episode
         self._in_a_row: Counter[int] = Counter()  # lane -> faults in a row
@@ -117,9 +118,7 @@ class Environments:
     def step(self, actions: np.ndarray, lanes: np.ndarray) -> Observed:
         """Step the marked `lanes`, [seeds, width]; the result has their shape, with zeros elsewhere and in faulty rows.
         Messages are indexed by the flat lane number."""
-        dtype, low, high = self._actions
-        # Clip in the precision of the space: a bound rounded to 32 bits may lie outside. `np.clip` is slower.
-        actions = np.minimum(np.maximum(actions.astype(dtype), low), high).reshape(lanes.size, -1)
+        actions = self._executed(actions.reshape(lanes.size, -1))
         chosen, ready = np.flatnonzero(lanes).tolist(), self._copies.ready
         present = [lane for lane in chosen if lane in ready]
         if len(present) == lanes.size:
@@ -140,7 +139,9 @@ class Environments:
         rng, space, lane = np.random.default_rng(0), self.first.action_space, np.ones((1, 1), bool)
         rows, state = [], self.reset(lane, np.zeros((1, 1), int))
         while len(rows) < _SAMPLES:
-            action = rng.uniform(space.low, space.high)[None, None].astype(np.float32)
+            action = random_action(rng, space)
+            action = action.astype(np.float32) if self._choices is None else self._choices.to_vectors(action)
+            action = action[None, None]
             observed = self.step(action, lane)
             if not observed.fault.any():
                 rows.append((state[0, 0], action[0, 0], observed.observation[0, 0]))
@@ -157,6 +158,14 @@ class Environments:
     def close(self) -> None:
         """End workers and close copies, except an environment that the user gave; new copies are made when needed."""
         self._copies.close()
+
+    def _executed(self, actions: np.ndarray) -> np.ndarray:
+        """Return actions as the environment takes them, for vectors by row."""
+        if self._choices is not None:
+            return np.asarray(self._choices.to_integers(actions))
+        space = self.first.action_space
+        # Clip in the precision of the space: a bound rounded to 32 bits may lie outside. `np.clip` is slower.
+        return np.minimum(np.maximum(actions.astype(space.dtype), space.low), space.high)
 
     def _reserve(self, count: int) -> None:
         self._steps = np.pad(self._steps, (0, max(0, count - self._steps.size)))

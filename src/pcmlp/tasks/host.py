@@ -10,7 +10,7 @@ The rows of an episode with a fault (`observed.py`) are not valid, and its lane 
 any complete episode is repeated.
 
 Observations are 32-bit floats. An action is clipped to the environment's bounds before the step, but recorded
-before clipping, as in `JaxWorld`.
+before clipping, as in `JaxWorld`; choices are sent as integers.
 """
 
 import itertools
@@ -32,6 +32,7 @@ from pcmlp.replay import Transitions
 from pcmlp.spaces import NOTHING_DECLARED, Box, Coordinates
 from pcmlp.tasks import acting
 from pcmlp.tasks.acting import to_host
+from pcmlp.tasks.action_spaces import choices_of
 from pcmlp.tasks.checks import check_reward, check_terminal
 from pcmlp.tasks.environment_checks import check_horizon
 from pcmlp.tasks.environments import Environments, derive_seed
@@ -113,7 +114,7 @@ class GymnasiumWorld(World):
         env = environments.first
         horizon = check_horizon(env, horizon)
         states = _box(env.observation_space, coordinates)
-        actions = _box(env.action_space)
+        actions = choices_of(env.action_space) or _box(env.action_space)
         samples = environments.sample()
         if reward is not None:
             check_reward(reward, states, actions, samples)

@@ -22,7 +22,7 @@ from pcmlp.features.polynomial import PolynomialFeatures
 from pcmlp.models.knr import KNR, KNRTransition, known_radius, nearest_member
 from pcmlp.replay import Transitions
 from pcmlp.settings import setting
-from pcmlp.spaces import Box
+from pcmlp.spaces import Box, Vectors
 from pcmlp.types import MDP, Action, Features, Problem, State, Task, never
 from pcmlp.world import JaxWorld
 
@@ -209,7 +209,7 @@ class KernelPendulum(Task):
 def regulator(
     features: Features,
     W: np.ndarray,
-    spaces: tuple[Box, Box],
+    spaces: tuple[Box, Vectors],
     start: Array,
     goal: GoalReward,
     H: int,

@@ -1,8 +1,9 @@
 """Tasks that Gymnasium simulates: `gym:ID`, FILE.py:NAME, and the classic tasks on Gymnasium's own simulators.
 
-`gym:ID` is any environment that is registered with Gymnasium and has vectors for observations and actions; FILE.py:NAME
-is a class of the user, or a function that makes an environment. Reward and termination may be given as functions in a
-file, `task.reward=FILE.py:NAME`; otherwise they are learned from samples. The horizon is the time limit.
+`gym:ID` is any environment that is registered with Gymnasium and has vectors for observations, and vectors or choices
+for actions; FILE.py:NAME is a class of the user, or a function that makes an environment. Reward and termination may be
+given as functions in a file, `task.reward=FILE.py:NAME`; otherwise they are learned from samples. The horizon is the
+time limit.
 """
 
 import dataclasses
@@ -57,7 +58,7 @@ class SteppedTask(Task):
 
 
 class GymnasiumTask(SteppedTask):
-    """Any registered Gymnasium environment with vectors for observations and actions."""
+    """Any registered Gymnasium environment with vectors for observations, and vectors or choices for actions."""
 
     kind: ClassVar[str] = "gym"
     id: str = eqx.field(default="", static=True)  # as Gymnasium knows it, or FILE.py:NAME
