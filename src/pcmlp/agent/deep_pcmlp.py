@@ -236,7 +236,7 @@ class DeepPCMLP:
     ) -> tuple[np.ndarray, Any]:
         """Return the action for an observation, or for each of a batch, and the policy's memory for the next step.
 
-        - `observation`: an array of the observation space's shape, or several of them in one array.
+        - `observation`: the environment's own, such as a dict, or a batch with a leading axis in each; or vectors.
         - `state`: the memory that the last call returned, None at an episode's start; a planner such as MPPI keeps its
           plan there.
         - `episode_start`: for each observation of a batch, whether an episode begins with it.

@@ -10,8 +10,10 @@ import jax.random as jr
 import numpy as np
 
 from pcmlp.algorithms.deep import DeepLearner
+from pcmlp.boundary import WrongStructure
 from pcmlp.errors import ConfigError
 from pcmlp.programs import program
+from pcmlp.spaces import Box
 from pcmlp.types import MDP, Policy
 
 
@@ -30,8 +32,8 @@ def predict(
     generator: np.random.Generator,
 ) -> tuple[np.ndarray, Any]:
     """Return the action for an observation, or for each of a batch, and the policy's memory for the next step."""
-    observed = np.asarray(observation, np.float32)
     states, actions = mdp.boxes
+    observed = _read(states, observation)
     if observed.ndim not in (1, 2) or observed.shape[-1] != states.size:
         size = states.size
         raise ConfigError(f"observation of shape {observed.shape}: give ({size},), or (n, {size}) for a batch")
@@ -43,6 +45,19 @@ def predict(
     memory, action = _act(policy, keys, memory, jnp.asarray(starts), jnp.asarray(batch), deterministic)
     action = np.clip(np.asarray(action), *actions.bounds)
     return (action if observed.ndim == 2 else action[0]), memory
+
+
+def _read(states: Box, observation: Any) -> np.ndarray:
+    """Return an observation of the environment, or a batch, as vectors."""
+    if states.layout is None:
+        return np.asarray(observation, np.float32)
+    try:
+        return states.layout.read_any(observation)
+    except (WrongStructure, TypeError) as error:
+        names = ", ".join(states.layout.index) or "an array"
+        raise ConfigError(
+            f"observation: {error}; give the environment's own ({names}), or vectors of {states.size} numbers"
+        ) from error
 
 
 def _noise(batch: np.ndarray, deterministic: bool, generator: np.random.Generator) -> np.ndarray:

@@ -17,6 +17,7 @@ from jaxtyping import Array
 
 from pcmlp.agent.setup import Absent, Host, Made, Wanted, set_up
 from pcmlp.algorithms.deep import DeepLearner
+from pcmlp.boundary import Layout
 from pcmlp.errors import ConfigError
 from pcmlp.imagine import Starts, Unknown, unknown_functions
 from pcmlp.runs.arrays import load_facts_and_arrays, restore_tree, save_tree
@@ -38,6 +39,7 @@ def save(path: Path, config: RunConfig, mdp: MDP, learner: DeepLearner, progress
         "format": _FORMAT,
         "config": json.loads(to_json(config)),
         "spaces": {"states": _bounds(states), "actions": _bounds(actions)},
+        **({"layout": [list(part) for part in states.layout.parts]} if states.layout else {}),
         "learned": unknown_functions(mdp),
         **progress,
     }
@@ -137,7 +139,8 @@ def _absent(
     facts: dict[str, Any], name: str, horizon: int, reward: Callable | None, terminal: Callable | None
 ) -> Absent:
     """Return what the file says about the environment of a saved agent."""
-    states, actions = (_box(facts["spaces"][kind]) for kind in ("states", "actions"))
+    layout = Layout.from_record(facts["layout"]) if "layout" in facts else None
+    states, actions = _box(facts["spaces"]["states"], layout), _box(facts["spaces"]["actions"])
     learned = facts["learned"]
     mdp = MDP(
         initial=Starts(jnp.zeros((1, states.size))),
@@ -166,9 +169,10 @@ def _bounds(box: Box) -> list[list[float | None]]:
     return [[bound if math.isfinite(bound) else None for bound in bounds] for bounds in (box.lower, box.upper)]
 
 
-def _box(bounds: list[list[float | None]]) -> Box:
+def _box(bounds: list[list[float | None]], layout: Layout | None = None) -> Box:
     lower, upper = bounds
     return Box(
         [-math.inf if bound is None else bound for bound in lower],
         [math.inf if bound is None else bound for bound in upper],
+        layout=layout,
     )
