@@ -101,6 +101,7 @@ def set_up_again(
     settings = settings_of_record({**record, "task": task} if named else record)
     check_code({"algo": record["algo"], **settings}, hashes, trust_code, where)
     check_unchanged({file: hashes.get(file, "") for file in hash_code({"task": name})}, where)
+    host = host._replace(action_scale=task.get("action_scale"))
     wanted = Wanted(reward, terminal, record["algo"], horizon, record["seeds"][0], settings, host)
     made = set_up(env, wanted)
     if made.config.task_name != name:
