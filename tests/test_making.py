@@ -19,7 +19,6 @@ PENDULUM = "Pendulum-v1"
     "make",
     [
         functools.partial(gymnasium.make_vec, PENDULUM, num_envs=3),
-        lambda: gymnasium.make_vec(PENDULUM, num_envs=2, vectorization_mode="async"),
         lambda: gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make(PENDULUM)] * 2),
         gymnasium.make_vec(PENDULUM, num_envs=2),
     ],
@@ -37,7 +36,9 @@ def test_a_wrapped_vector_environment_is_refused():
     def make():
         return gymnasium.wrappers.vector.RecordEpisodeStatistics(gymnasium.make_vec(PENDULUM, num_envs=2))
 
-    with pytest.raises(ConfigError, match=r"does not say how one .*give the function .*lambda: gymnasium\.make") as line:
+    with pytest.raises(
+        ConfigError, match=r"does not say how one .*give the function .*lambda: gymnasium\.make"
+    ) as line:
         GymnasiumWorld.of(make, horizon=10)
     assert "\n" not in str(line.value)
 
@@ -66,14 +67,13 @@ def test_an_environment_that_is_given_gets_bounds_too(env):
     [
         ((-1.0, 1.0), 2.0, "action_scale=2.0: the actions of .* have bounds; leave it out"),
         ((-np.inf, np.inf), 0.0, "action_scale=0.0: give a number above 0"),
-        ((-np.inf, np.inf), "2", "action_scale='2': give a number above 0"),
         ((3.0, np.inf), 2.0, "action_scale=2.0: .* have a bound at 3; give more"),
         ((-np.inf, -3.0), 3.0, "action_scale=3.0: .* have a bound at 3; give more"),
     ],
 )
 def test_bad_scales(bounds, scale, line):
     with pytest.raises(ConfigError, match=line):
-        GymnasiumWorld.of.__wrapped__(lambda: Clock(*bounds), reward=luck, horizon=8, action_scale=scale)
+        GymnasiumWorld.of(lambda: Clock(*bounds), reward=luck, horizon=8, action_scale=scale)
 
 
 def test_observations_with_one_bound():

@@ -88,6 +88,7 @@ def _without_display() -> Iterator[None]:
 def _define_environment() -> type:
     """Return the class, which can be defined only where Gymnasium is installed."""
     gymnasium = import_gymnasium()
+    from gymnasium.envs.registration import EnvSpec
     from gymnasium.spaces import Box, Dict
 
     class ControlSuite(gymnasium.Env):
@@ -95,6 +96,8 @@ def _define_environment() -> type:
 
         def __init__(self, name: str):
             self.name, self.suite = name, _load(name)
+            id, steps = f"dmc/{name.removeprefix(PREFIX)}-v0", time_limit(name)
+            self.spec = EnvSpec(id, f"{__name__}:make", max_episode_steps=steps, kwargs={"name": name})
             shapes = {part: spec.shape for part, spec in self.suite.observation_spec().items()}
             self.observation_space = Dict(
                 {part: Box(-np.inf, np.inf, each, np.float64) for part, each in shapes.items()}

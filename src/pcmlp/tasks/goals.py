@@ -94,7 +94,8 @@ def _objection(function: GoalFunction, samples: Samples, seen: np.ndarray) -> st
     try:
         ours = np.asarray(jax.jit(jax.vmap(function))(*samples))
         tried = _pairs(function, np.asarray(samples[2]))
-        found = np.asarray(jax.jit(jax.vmap(function, (None, None, 0)))(None, None, jnp.asarray(tried)))
+        state, action = samples[0][0], samples[1][0]  # which the function does not look at
+        found = np.asarray(jax.jit(jax.vmap(function, (None, None, 0)))(state, action, jnp.asarray(tried)))
     except Exception as error:  # the environment's code may raise anything
         return f"JAX cannot trace it ({first_line(error)})"
     expected = np.array([_in_numpy(function, row) for row in tried])

@@ -61,6 +61,11 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         return self
 
     @property
+    def T(self) -> "Traced":
+        """The transpose."""
+        return Traced(self.values.T)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape."""
         return self.values.shape
