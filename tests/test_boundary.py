@@ -4,12 +4,15 @@ import functools
 import json
 
 import gymnasium
+import jax
 import jax.random as jr
 import numpy as np
 import pytest
 from gymnasium import spaces
-from test_host import counting
+from test_host import counting, throttle
 
+import pcmlp
+from pcmlp.agent.predicting import predict
 from pcmlp.boundary import Layout, WrongStructure, bounds_of
 from pcmlp.errors import ConfigError, EnvironmentFault
 from pcmlp.tasks.environment_checks import check_environment
@@ -184,3 +187,43 @@ def test_an_observation_out_of_bounds_is_named():
         EnvironmentFault, match=r"step gave -960 at a\[0,0\], outside of the observation space: 0 to 100"
     ):
         world.collect(jr.split(jr.key(0), 1), counting(1), 50)
+
+
+def test_predict_takes_the_environments_own_observation():
+    mdp = GymnasiumWorld.of(Nested, reward=names, horizon=6).mdp
+    policy = jax.tree.map(lambda x: x[0], throttle(1, 0, 0.5))
+    own = {"a": np.array([[3.0, 0.5]]), "b": (2, np.array([1], np.int8))}
+    vector = Layout.of(Nested().observation_space).read(own)
+
+    def act(observation):
+        return predict(policy, mdp, observation, None, None, True, np.random.default_rng(0))[0]
+
+    np.testing.assert_array_equal(act(own), act(vector))
+    assert act(own).shape == (1,)
+    batch = {"a": np.stack([own["a"]] * 3), "b": (np.full(3, 2), np.ones((3, 1), np.int8))}
+    assert act(batch).shape == act(np.stack([vector] * 3)).shape == (3, 1)
+    for wrong, line in (
+        (
+            {"a": own["a"]},
+            r"observation: an observation without b; give the environment's own \(a, b, b\[0\], b\[1\]\)",
+        ),
+        (vector[:3], r"observation of shape \(3,\): give \(8,\)"),
+    ):
+        with pytest.raises(ConfigError, match=line):
+            act(wrong)
+
+
+@pytest.mark.slow
+def test_a_saved_agent_knows_the_observation_without_its_environment(tmp_path, tiny_trpo):
+    from pcmlp.agent import DeepPCMLP
+
+    agent = DeepPCMLP(Nested, reward=names, horizon=6, settings=tiny_trpo)
+    agent.save(tmp_path / "agent.safetensors")
+    own, _ = Nested().reset(seed=0)
+    loaded = DeepPCMLP.load(tmp_path / "agent.safetensors")
+    np.testing.assert_array_equal(*(each.predict(own, deterministic=True)[0] for each in (agent, loaded)))
+
+
+def test_the_index_of_an_environment():
+    expected = {"a": slice(0, 2), "b": slice(2, 8), "b[0]": slice(2, 7), "b[1]": slice(7, 8)}
+    assert pcmlp.observation_index(Nested()) == expected

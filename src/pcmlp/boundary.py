@@ -117,8 +117,8 @@ class Layout(NamedTuple):
     @staticmethod
     def from_record(record: list[list[Any]]) -> "Layout":
         """Return the layout whose parts JSON has stored as lists."""
-        parts = ([tuple(value) if isinstance(value, list) else value for value in part] for part in record)
-        return Layout(tuple(Part(*part) for part in parts))
+        parts: list[Any] = [[tuple(value) if isinstance(value, list) else value for value in part] for part in record]
+        return Layout(tuple(Part._make(part) for part in parts))
 
     @property
     def size(self) -> int:
@@ -186,6 +186,12 @@ class Layout(NamedTuple):
         given = observation if isinstance(observation, Mapping) else range(len(observation)) if known else ()
         if more := [key for key in given if key not in known]:
             raise WrongStructure(f"an observation with {more[0]!r}, which is not in the space")
+
+
+def observation_index(env: Any) -> dict[str, slice]:
+    """Return where the parts of an environment's observation are in a state, such as {"achieved_goal": slice(0, 3)}.
+    A reward function can take them by name."""
+    return Layout.of(env.observation_space).index
 
 
 def name_of(path: tuple[str | int, ...]) -> str:

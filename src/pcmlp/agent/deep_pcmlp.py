@@ -72,7 +72,7 @@ class DeepPCMLP:
           take there. `max_faults`: faults of the environment that learning survives. `action_scale`: the largest size
           of an action that has no bound (`GymnasiumWorld.of`).
         - `verbose`: 0 prints nothing, 1 prints how long compiling takes and a line for every `log_interval` iterations.
-        - `tensorboard_log`: a folder for TensorBoard. `device`: "auto", "cpu", "cuda" (or "gpu"), or "cuda:1" for one of several.
+        - `tensorboard_log`: a folder. `device`: "auto", "cpu", "cuda" (or "gpu"), or "cuda:1" for one of several.
         """
         chosen, host = find_device(device), Host(workers, timeout, max_faults, action_scale)
         with use_device(chosen):

@@ -62,7 +62,7 @@ def check_scale(env: Any, scale: Any) -> None:
     """Raise unless `action_scale` is a positive number for an environment whose actions lack a bound."""
     if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < np.inf:
         raise ConfigError(f"action_scale={scale!r}: give a number above 0, such as 1.0")
-    space = getattr(env, "action_space", None)
+    space: Any = getattr(env, "action_space", None)
     if not isinstance(space, import_gymnasium().spaces.Box):
         return  # it is refused later
     if np.isfinite(space.low).all() and np.isfinite(space.high).all():
