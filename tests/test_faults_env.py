@@ -16,9 +16,9 @@ import jax.random as jr
 import numpy as np
 import pytest
 from faulty import FaultyEnv, arm, calls
-from gymnasium import spaces
 from rich.console import Console
 
+from pcmlp.boundary import Layout
 from pcmlp.errors import ConfigError, EnvironmentFault
 from pcmlp.observed import Fault, Faults, ObservationCheck, Observed
 from pcmlp.runs import checkpoint
@@ -319,7 +319,7 @@ def test_one_that_was_handed_in_stays_open_and_others_are_closed(tmp_path, monke
 
 def test_what_a_space_admits():
     low, high = np.array([-np.inf, 0.0, -np.inf, 0.0, 1e6]), np.array([np.inf, np.inf, 10.0, 0.5, 1e6 + 1.0])
-    check = ObservationCheck(spaces.Box(low, high, dtype=np.float64))
+    check = ObservationCheck(low, high)
     inside = np.array([0.0, 5.0, 5.0, 0.25, 1e6 + 0.5])
 
     def fault(index, value):
@@ -345,7 +345,7 @@ def test_what_a_space_admits():
 
 def test_observations_are_rounded_to_32_bits(tmp_path):
     env = FaultyEnv(tmp_path)
-    copies = Copies(lambda: env, (3,), env)
+    copies = Copies(lambda: env, Layout.vector(3), env)
     assert not copies.ask("reset", [0], [3]).fault.any()
     observed = copies.ask("step", [0], np.array([[0.1]]))
     assert observed.observation.dtype == np.float32
@@ -553,9 +553,10 @@ import pickle, sys
 sys.path.insert(0, sys.argv[1])
 from functools import partial
 from faulty import FaultyEnv
+from pcmlp.boundary import Layout
 from pcmlp.workers import Workers
 if __name__ == "__main__":
-    workers = Workers(pickle.dumps(partial(FaultyEnv, sys.argv[2])), (3,), 1, 60.0)
+    workers = Workers(pickle.dumps(partial(FaultyEnv, sys.argv[2])), Layout.vector(3), 1, 60.0)
     print(workers.ask("make", [0], [None]).fault[0] or "made", workers._running[0].pid, flush=True)
     workers.ask("reset", [0], [0])
 """
@@ -577,7 +578,7 @@ def test_no_worker_outlives_a_run_that_was_killed(tmp_path):
 
 
 def test_a_world_that_is_forgotten_ends_its_workers(tmp_path):
-    workers = Workers(pickle.dumps(functools.partial(FaultyEnv, tmp_path)), (3,), 1, 60.0)
+    workers = Workers(pickle.dumps(functools.partial(FaultyEnv, tmp_path)), Layout.vector(3), 1, 60.0)
     assert not workers.ask("make", [0], [None]).fault.any()
     pid = workers._running[0].pid
     assert alive(pid)

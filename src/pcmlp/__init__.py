@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # the same names, for editors and type checkers
     from pcmlp.algorithms.deep import Deep
     from pcmlp.algorithms.framework import PCMLP
     from pcmlp.algorithms.method import Method
+    from pcmlp.boundary import observation_index
     from pcmlp.errors import ConfigError, EnvironmentFault, RunStopped
     from pcmlp.replay import Transitions
     from pcmlp.runs.config import RunConfig, resolve
@@ -42,6 +43,7 @@ _PLACES = {
     "pcmlp.algorithms.deep": ("Deep",),
     "pcmlp.algorithms.framework": ("PCMLP",),
     "pcmlp.algorithms.method": ("Method",),
+    "pcmlp.boundary": ("observation_index",),
     "pcmlp.errors": ("ConfigError", "EnvironmentFault", "RunStopped"),
     "pcmlp.replay": ("Transitions",),
     "pcmlp.runs.config": ("RunConfig", "resolve"),

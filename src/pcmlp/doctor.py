@@ -48,6 +48,7 @@ def examine(*, train: bool = False) -> dict[str, Finding]:
         "Minari": lambda: optional("minari", "minari", "export --minari"),
         "Gymnasium": lambda: optional("gymnasium", "gymnasium", "environments of your own"),
         "MuJoCo": lambda: optional("mujoco", "mujoco", "tasks with robots"),
+        "DM Control": lambda: optional("dm_control", "dmc", "dmc:DOMAIN-TASK"),
         "Robotics": lambda: optional("gymnasium_robotics", "robotics", "hand-egg"),
     }
     if train:

@@ -47,6 +47,7 @@ class Observed(NamedTuple):
     reward: np.ndarray  # the environment's own
     terminated: np.ndarray
     truncated: np.ndarray
+    success: np.ndarray  # 1 or 0 where the environment says whether the goal is reached, -1 elsewhere
     fault: np.ndarray  # codes of `Fault`
     messages: dict[int, str]  # what went wrong, by row
 
@@ -55,7 +56,8 @@ class Observed(NamedTuple):
         """Return zeros for `count` lanes with observations of `shape`."""
         observation, reward = np.zeros((count, *shape), np.float32), np.zeros(count, np.float32)
         terminated, truncated = np.zeros((2, count), bool)
-        return Observed(observation, reward, terminated, truncated, np.full(count, fault, np.int8), {})
+        success, faults = np.full(count, -1, np.int8), np.full(count, fault, np.int8)
+        return Observed(observation, reward, terminated, truncated, success, faults, {})
 
     def put(self, rows: Sequence[int], other: "Observed") -> None:
         """Write `other` into `rows`."""
@@ -80,7 +82,7 @@ REMEDIES = {
         "return (observation, info) from reset and (observation, reward, terminated, truncated, info) from step"
     ),
     Fault.NOT_FINITE: "keep its simulation from diverging, with bounded forces or smaller time steps",
-    Fault.SHAPE: "return observations of its observation_space's shape",
+    Fault.SHAPE: "return observations of its observation_space's shape, keys and types",
     Fault.OUTSIDE: "widen its observation_space if such values are right",
     Fault.HUNG: "fix what hangs, or give a longer timeout if it is only slow",
     Fault.DIED: "look at its output on stderr, and check that there is enough memory for all copies",
@@ -121,8 +123,8 @@ class Faults:
 class ObservationCheck:
     """A test of whether 32-bit floats can be an observation of a space."""
 
-    def __init__(self, space: Any):
-        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    def __init__(self, low: np.ndarray, high: np.ndarray, names: Sequence[str] = ()):
+        """Store the bounds, in 64 bits, and the names of the coordinates, if they have names."""
         largest = np.finfo(np.float32).max
         with np.errstate(invalid="ignore"):
             span = high - low
@@ -130,8 +132,8 @@ class ObservationCheck:
             span = np.where(np.isfinite(bound) & ~np.isfinite(other), np.maximum(1.0, np.abs(bound)), span)
         size = np.maximum(*(np.where(np.isfinite(x), np.abs(x), 0.0) for x in (low, high)))
         room = np.where(np.isfinite(span), _TOLERANCE * span, 0.0) + _ROUNDING * size
-        self.shape = space.shape
-        self._space = space
+        self.shape = low.shape
+        self._bounds, self._names = (low, high), names
         # Finite bounds, so that one comparison also finds NaN and infinity.
         self._low = np.clip(low - room, -largest, largest).astype(np.float32)
         self._high = np.clip(high + room, -largest, largest).astype(np.float32)
@@ -148,8 +150,11 @@ class ObservationCheck:
     def _explain(self, order: str, values: np.ndarray) -> tuple[Fault, str]:
         if not np.isfinite(values).all():
             index = int(np.argmin(np.isfinite(values)))
-            return Fault.NOT_FINITE, f"{order} gave an observation with {values[index]} at coordinate {index}"
+            return Fault.NOT_FINITE, f"{order} gave an observation with {values[index]} at {self._name(index)}"
         index = int(np.argmax((values < self._low) | (values > self._high)))
-        bounds = f"{self._space.low[index]:g} to {self._space.high[index]:g}"
-        message = f"{order} gave {values[index]:g} at coordinate {index}, outside of the observation space: {bounds}"
+        bounds = " to ".join(f"{bound[index]:g}" for bound in self._bounds)
+        message = f"{order} gave {values[index]:g} at {self._name(index)}, outside of the observation space: {bounds}"
         return Fault.OUTSIDE, message
+
+    def _name(self, index: int) -> str:
+        return self._names[index] if self._names else f"coordinate {index}"

@@ -13,6 +13,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from pcmlp.boundary import Layout
 from pcmlp.choices import Choices
 from pcmlp.errors import ConfigError
 
@@ -96,6 +97,7 @@ class Box(eqx.Module):
     lower: tuple[float, ...] = eqx.field(static=True, converter=_as_bounds)
     upper: tuple[float, ...] = eqx.field(static=True, converter=_as_bounds)
     coordinates: Coordinates = eqx.field(static=True, default=NOTHING_DECLARED)
+    layout: Layout | None = eqx.field(static=True, default=None)  # how an environment's observation becomes the vector
 
     def __check_init__(self) -> None:
         self.coordinates.check(len(self.lower))
@@ -109,6 +111,11 @@ class Box(eqx.Module):
     def size(self) -> int:
         """The number of coordinates."""
         return len(self.lower)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name of each coordinate; none if they have no names."""
+        return () if self.layout is None else self.layout.names
 
     @property
     def low(self) -> Float[Array, " n"]:

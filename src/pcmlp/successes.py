@@ -7,7 +7,7 @@ The interval of a share p of n episodes is Wilson's (1927), which is also right 
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
@@ -21,6 +21,13 @@ class Groups(eqx.Module):
     names: tuple[str, ...] = eqx.field(static=True)
     number: Callable  # the first state -> the number of its group's name
     episodes: int = eqx.field(static=True)  # how many an evaluation needs to show the success in each group
+
+
+class Score(NamedTuple):
+    """The outcome of evaluation episodes."""
+
+    returns: Any  # [seeds, episodes]
+    succeeded: np.ndarray | None = None  # [seeds, episodes], as the environment reports it; None if it reports nothing
 
 
 def summarise(succeeded: np.ndarray | None) -> dict[str, Any]:

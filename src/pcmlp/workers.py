@@ -23,6 +23,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
+from pcmlp.boundary import Layout, WrongStructure
 from pcmlp.errors import describe
 from pcmlp.observed import Fault, Observed
 from pcmlp.signals import SIGNALS
@@ -45,10 +46,10 @@ class Batched(Protocol):
 class Copies:
     """The environments of one process, by lane."""
 
-    def __init__(self, make: Callable[[], Any], shape: tuple[int, ...], first: Any = None, *, keep: bool = False):
-        """Store the function `make`; `shape` is that of an observation; `first`, if given, is the copy of lane 0, which
-        `keep` never closes."""
-        self._make, self._shape = make, shape
+    def __init__(self, make: Callable[[], Any], layout: Layout, first: Any = None, *, keep: bool = False):
+        """Store the function `make`; `layout` makes an observation into a vector; `first`, if given, is the copy of
+        lane 0, which `keep` never closes."""
+        self._make, self._layout = make, layout
         self._held: dict[int, Any] = {} if first is None else {0: first}
         self._kept = first if keep else None
         self.ready = set(self._held)  # lanes that can be reset or stepped
@@ -62,7 +63,7 @@ class Copies:
             self._batch = self._start_batch()
         if order == "step" and self._batch is not None:
             return self._batch([self._held[lane] for lane in lanes], arguments)
-        observed, answers = Observed.blank(len(lanes), self._shape), []
+        observed, answers = Observed.blank(len(lanes), (self._layout.size,)), []
         for row, (lane, argument) in enumerate(zip(lanes, arguments, strict=True)):
             if progress is not None:
                 progress[:] = row, time.monotonic()
@@ -76,7 +77,7 @@ class Copies:
                 observed.fail(row, Fault.RAISED, f"{order} raised {describe(error)}")
         with np.errstate(over="ignore"):  # numbers too large for float32 become infinite, which is checked later
             for row, answer in answers:
-                _write(observed, row, order, answer)
+                _write(observed, row, order, answer, self._layout)
         return observed
 
     def _replace(self, lane: int) -> bool:
@@ -106,10 +107,10 @@ class Copies:
 class Workers:
     """Worker processes; lane i belongs to process i modulo their number."""
 
-    def __init__(self, factory: bytes, shape: tuple[int, ...], count: int, timeout: float):
-        """Start no process yet; `factory` is the pickled function that makes an environment, `shape` that of an
-        observation, and `timeout` the seconds that one reset or step may take."""
-        self._factory, self._shape, self._timeout = factory, shape, timeout
+    def __init__(self, factory: bytes, layout: Layout, count: int, timeout: float):
+        """Start no process yet; `factory` is the pickled function that makes an environment, `layout` makes an
+        observation into a vector, and `timeout` is the seconds that one reset or step may take."""
+        self._factory, self._layout, self._timeout = factory, layout, timeout
         self.count = count
         self.ready: set[int] = set()  # lanes that can be reset or stepped
         self._running: dict[int, _Worker] = {}
@@ -120,7 +121,7 @@ class Workers:
         shares: dict[int, list[int]] = {}
         for row, lane in enumerate(lanes):
             shares.setdefault(lane % self.count, []).append(row)
-        observed = Observed.blank(len(lanes), self._shape)
+        observed = Observed.blank(len(lanes), (self._layout.size,))
         try:
             for worker, rows in shares.items():
                 self._send(worker, order, [lanes[row] for row in rows], [arguments[row] for row in rows])
@@ -135,7 +136,7 @@ class Workers:
 
     def _send(self, worker: int, order: Order, lanes: list[int], arguments: list[Any]) -> None:
         if worker not in self._running:
-            self._running[worker] = _Worker(f"environments-{worker}", self._factory, self._shape)
+            self._running[worker] = _Worker(f"environments-{worker}", self._factory, self._layout)
         running = self._running[worker]
         running.progress[:] = 0, time.monotonic()
         with contextlib.suppress(OSError):  # the process is dead, which `_receive` will notice
@@ -155,7 +156,7 @@ class Workers:
             fault, message = Fault.HUNG, f"{order} took more than {limit:g} s"
         except (EOFError, OSError):
             fault, message = Fault.DIED, f"its process died in {order} ({running.exit_reason()})"
-        observed = Observed.blank(count, self._shape, Fault.LOST)
+        observed = Observed.blank(count, (self._layout.size,), Fault.LOST)
         observed.fail(int(running.progress[0]), fault, message)
         self.ready = {lane for lane in self.ready if lane % self.count != worker}
         self._running.pop(worker).end()
@@ -170,11 +171,11 @@ class Workers:
 class _Worker:
     """A worker process, and the pipe to it."""
 
-    def __init__(self, name: str, factory: bytes, shape: tuple[int, ...]):
+    def __init__(self, name: str, factory: bytes, layout: Layout):
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.progress = context.RawArray("d", 2)  # the current row and its start time
-        arguments = theirs, factory, shape, self.progress
+        arguments = theirs, factory, layout, self.progress
         self._process = context.Process(target=serve, args=arguments, name=name, daemon=True)
         try:
             self._process.start()
@@ -208,12 +209,12 @@ def _end_all(running: dict[int, _Worker]) -> None:
         running.popitem()[1].end()
 
 
-def serve(pipe: Connection, factory: bytes, shape: tuple[int, ...], progress: Any) -> None:
+def serve(pipe: Connection, factory: bytes, layout: Layout, progress: Any) -> None:
     """Answer orders in a worker process until the pipe is closed."""
     for number in SIGNALS:  # handled by the run, which may finish an iteration first
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=exit_with_parent, daemon=True).start()
-    copies = Copies(lambda: pickle.loads(factory)(), shape)  # imports when a copy is made, which reports errors
+    copies = Copies(lambda: pickle.loads(factory)(), layout)  # imports when a copy is made, which reports errors
     with contextlib.suppress(EOFError, OSError):
         while True:
             pipe.send(copies.ask(*pipe.recv(), progress=progress))
@@ -227,7 +228,7 @@ def exit_with_parent() -> None:
     os._exit(1)
 
 
-def _write(observed: Observed, row: int, order: Order, answer: Any) -> None:
+def _write(observed: Observed, row: int, order: Order, answer: Any, layout: Layout) -> None:
     """Write what an environment returned into its row, or mark the row as faulty."""
     try:
         size = {"reset": 2, "step": 5}[order]
@@ -236,19 +237,27 @@ def _write(observed: Observed, row: int, order: Order, answer: Any) -> None:
             observed.fail(row, Fault.MALFORMED, f"{order} returned {found}")
             return
         if order == "reset":
-            (observation, _), reward, terminated, truncated = answer, 0.0, False, False
+            (observation, info), reward, terminated, truncated = answer, 0.0, False, False
         else:
-            observation, reward, terminated, truncated, _ = answer
-        values = np.asarray(observation)
-        if values.dtype.kind not in "biuf":
-            raise TypeError(f"a {type(observation).__name__} of {values.dtype} is not an array of numbers")
+            observation, reward, terminated, truncated, info = answer
+        values = layout.read(observation)
         reward, terminated, truncated = float(reward), bool(terminated), bool(truncated)
+        success = _reported_success(info)
+    except WrongStructure as error:
+        observed.fail(row, Fault.SHAPE, f"{order} gave {error}")
+        return
     except Exception as error:
         message = f"{order} returned something that cannot be read ({describe(error)})"
         observed.fail(row, Fault.MALFORMED, message)
         return
-    if values.shape != (shape := observed.observation.shape[1:]):
-        observed.fail(row, Fault.SHAPE, f"{order} gave an observation of shape {values.shape}, not {shape}")
-        return
     observed.observation[row], observed.reward[row] = values, reward
-    observed.terminated[row], observed.truncated[row] = terminated, truncated
+    observed.terminated[row], observed.truncated[row], observed.success[row] = terminated, truncated, success
+
+
+def _reported_success(info: Any) -> int:
+    """Return 1 or 0 where the environment says whether its goal is reached, and -1 where it does not."""
+    if isinstance(info, dict):
+        for key in ("is_success", "success"):
+            if key in info:
+                return int(bool(info[key]))
+    return -1

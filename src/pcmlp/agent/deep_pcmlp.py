@@ -54,13 +54,14 @@ class DeepPCMLP:
         workers: int = 0,
         timeout: float = 60.0,
         max_faults: int = 100,
+        action_scale: float | None = None,
         verbose: int = 0,
         tensorboard_log: str | Path | None = None,
         device: str = "auto",
     ):
         """Check all arguments; nothing is compiled yet.
 
-        - `env`: a `gymnasium.Env`, a function that makes one, "gym:ID", or the name of a task such as "mountain-car".
+        - `env`: a `gymnasium.Env`, a function that makes one, or a name: "gym:ID", "dmc:DOMAIN-TASK", "mountain-car".
         - `reward`, `terminal`: functions of (state, action, next_state) in jax.numpy. One that is not given is learned.
         - `algo`: "pcmlp" (plans by TRPO), "pcmlp-mppi" (searches at every step), or another method of this kind.
         - `horizon`: steps of an episode; by default the environment's time limit.
@@ -68,14 +69,14 @@ class DeepPCMLP:
         - `settings`: a dict, also nested, such as {"bonus_scale": 0.1, "planner": {"updates": 20}}, or texts as for
           `--set`, such as ("bonus_scale=0.1",).
         - `workers`: processes that step copies of the environment; 0: this process. `timeout`: seconds that a step may
-          take there. `max_faults`: faults of the environment that learning survives (`GymnasiumWorld.of`).
+          take there. `max_faults`: faults of the environment that learning survives. `action_scale`: the largest size
+          of an action that has no bound (`GymnasiumWorld.of`).
         - `verbose`: 0 prints nothing, 1 prints how long compiling takes and a line for every `log_interval` iterations.
-        - `tensorboard_log`: a folder for TensorBoard.
-        - `device`: "auto", "cpu", "cuda" (or "gpu"), or "cuda:1" for one of several.
+        - `tensorboard_log`: a folder. `device`: "auto", "cpu", "cuda" (or "gpu"), or "cuda:1" for one of several.
         """
-        chosen = find_device(device)
+        chosen, host = find_device(device), Host(workers, timeout, max_faults, action_scale)
         with use_device(chosen):
-            wanted = Wanted(reward, terminal, algo, horizon, seed, settings, Host(workers, timeout, max_faults))
+            wanted = Wanted(reward, terminal, algo, horizon, seed, settings, host)
             self._begin(set_up(env, wanted), verbose, tensorboard_log, chosen)
 
     def _begin(self, made: Made, verbose: int, tensorboard_log: str | Path | None, device: Any) -> None:
@@ -236,9 +237,8 @@ class DeepPCMLP:
     ) -> tuple[np.ndarray | np.int64, Any]:
         """Return what `env.step` takes for an observation, or for each of a batch, and the memory for the next step.
 
-        - `observation`: an array of the observation space's shape, or several of them in one array.
-        - `state`: the memory that the last call returned, None at an episode's start; a planner such as MPPI keeps its
-          plan there.
+        - `observation`: the environment's own, such as a dict, or a batch with a leading axis in each; or vectors.
+        - `state`: the memory that the last call returned, None at an episode's start; a search keeps its plan there.
         - `episode_start`: for each observation of a batch, whether an episode begins with it.
         - `deterministic`: whether to leave out the policy's noise.
         """

@@ -16,7 +16,7 @@ from pcmlp.replay import Transitions
 from pcmlp.runs.callbacks import Callback, say, show_progress
 from pcmlp.runs.compiling import Compiling
 from pcmlp.runs.config import MOST_EPISODES, RunConfig
-from pcmlp.runs.evaluate import Evaluator, evaluation_keys, scores
+from pcmlp.runs.evaluate import Evaluator, evaluation_keys
 from pcmlp.runs.findings import may_be_unseen
 from pcmlp.runs.train import world_notes
 from pcmlp.settings import parse_int
@@ -83,7 +83,7 @@ def score(evaluator: Evaluator | None, learner: DeepLearner, success_return: flo
     """Evaluate the policy to deploy and return the columns `eval_*`; return none of them without an evaluator."""
     if evaluator is None:
         return {}
-    columns = scores(evaluator.returns(learner.deployed())[0], success_return)
+    columns = evaluator.scores(0, evaluator.returns(learner.deployed()), success_return)
     return {f"eval_{name}": value for name, value in columns.items() if value is not None}
 
 

@@ -10,9 +10,11 @@ import jax.random as jr
 import numpy as np
 
 from pcmlp.algorithms.deep import DeepLearner
+from pcmlp.boundary import WrongStructure
 from pcmlp.choices import Choices
 from pcmlp.errors import ConfigError
 from pcmlp.programs import program
+from pcmlp.spaces import Box
 from pcmlp.types import MDP, Policy
 
 
@@ -31,8 +33,8 @@ def predict(
     generator: np.random.Generator,
 ) -> tuple[np.ndarray | np.int64, Any]:
     """Return the action for an observation, or for each of a batch, and the policy's memory for the next step."""
-    observed = np.asarray(observation, np.float32)
     states, actions = mdp.boxes
+    observed = _read(states, observation)
     if observed.ndim not in (1, 2) or observed.shape[-1] != states.size:
         size = states.size
         raise ConfigError(f"observation of shape {observed.shape}: give ({size},), or (n, {size}) for a batch")
@@ -46,6 +48,19 @@ def predict(
     taken = actions.to_integers(action) if isinstance(actions, Choices) else np.clip(action, *actions.bounds)
     taken = np.asarray(taken)
     return (taken if observed.ndim == 2 else taken[0]), memory
+
+
+def _read(states: Box, observation: Any) -> np.ndarray:
+    """Return an observation of the environment, or a batch, as vectors."""
+    if states.layout is None:
+        return np.asarray(observation, np.float32)
+    try:
+        return states.layout.read_any(observation)
+    except (WrongStructure, TypeError) as error:
+        names = ", ".join(states.layout.index) or "an array"
+        raise ConfigError(
+            f"observation: {error}; give the environment's own ({names}), or vectors of {states.size} numbers"
+        ) from error
 
 
 def _noise(batch: np.ndarray, deterministic: bool, generator: np.random.Generator) -> np.ndarray:

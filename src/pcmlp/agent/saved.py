@@ -17,6 +17,7 @@ from jaxtyping import Array
 
 from pcmlp.agent.setup import Absent, Host, Made, Wanted, set_up
 from pcmlp.algorithms.deep import DeepLearner
+from pcmlp.boundary import Layout
 from pcmlp.choices import Choices
 from pcmlp.errors import ConfigError
 from pcmlp.imagine import Starts, Unknown, unknown_functions
@@ -39,6 +40,7 @@ def save(path: Path, config: RunConfig, mdp: MDP, learner: DeepLearner, progress
         "format": _FORMAT,
         "config": json.loads(to_json(config)),
         "spaces": {"states": _facts(states), "actions": _facts(actions)},
+        **({"layout": [list(part) for part in states.layout.parts]} if states.layout else {}),
         "learned": unknown_functions(mdp),
         **progress,
     }
@@ -100,6 +102,7 @@ def set_up_again(
     settings = settings_of_record({**record, "task": task} if named else record)
     check_code({"algo": record["algo"], **settings}, hashes, trust_code, where)
     check_unchanged({file: hashes.get(file, "") for file in hash_code({"task": name})}, where)
+    host = host._replace(action_scale=task.get("action_scale"))
     wanted = Wanted(reward, terminal, record["algo"], horizon, record["seeds"][0], settings, host)
     made = set_up(env, wanted)
     if made.config.task_name != name:
@@ -138,8 +141,8 @@ def _absent(
     facts: dict[str, Any], name: str, horizon: int, reward: Callable | None, terminal: Callable | None
 ) -> Absent:
     """Return what the file says about the environment of a saved agent."""
-    states, actions = (_space(facts["spaces"][kind]) for kind in ("states", "actions"))
-    assert isinstance(states, Box)
+    layout = Layout.from_record(facts["layout"]) if "layout" in facts else None
+    states, actions = _box(facts["spaces"]["states"], layout), _space(facts["spaces"]["actions"])
     learned = facts["learned"]
     mdp = MDP(
         initial=Starts(jnp.zeros((1, states.size))),
@@ -173,8 +176,13 @@ def _facts(space: Vectors) -> Any:
 def _space(facts: Any) -> Vectors:
     if isinstance(facts, dict):
         return Choices(*(tuple(facts[name]) for name in ("sizes", "firsts", "shape")))
-    lower, upper = facts
+    return _box(facts)
+
+
+def _box(bounds: list[list[float | None]], layout: Layout | None = None) -> Box:
+    lower, upper = bounds
     return Box(
         [-math.inf if bound is None else bound for bound in lower],
         [math.inf if bound is None else bound for bound in upper],
+        layout=layout,
     )

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -19,9 +18,8 @@ from pcmlp.parts import find_method
 from pcmlp.replay import Transitions
 from pcmlp.runs.config import RunConfig, build, configure, resolve, split_settings
 from pcmlp.settings import flatten, show
-from pcmlp.tasks.checks import import_gymnasium
 from pcmlp.tasks.host import GymnasiumWorld
-from pcmlp.tasks.registered import PREFIX, GymnasiumTask, find_registered
+from pcmlp.tasks.registered import PREFIX, GymnasiumTask, registered_maker
 from pcmlp.types import MDP, Policy, Problem, World
 
 _ENDLESS = 10**9  # env steps in the configuration; the real number is given to `learn`
@@ -36,6 +34,7 @@ class Host(NamedTuple):
     workers: int = 0
     timeout: float = 60.0
     max_faults: int = 100
+    action_scale: float | None = None
 
 
 class Wanted(NamedTuple):
@@ -107,15 +106,14 @@ def set_up(env: Any, wanted: Wanted) -> Made:
         if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
             raise ConfigError(f"{key}={value!r}: give a whole number, such as {100 if key == 'horizon' else 0}")
     if isinstance(env, str) and env.startswith(PREFIX):
-        find_registered(env.removeprefix(PREFIX))
-        env = partial(import_gymnasium().make, env.removeprefix(PREFIX))
+        env = registered_maker(env.removeprefix(PREFIX))
     _check_method(wanted.algo)
     if isinstance(env, str):
         config, problem = _of_task(env, wanted)
     elif isinstance(env, Absent):
         config, problem = _of_environment(env.name, env.mdp.horizon, wanted), Problem(env)
     else:
-        workers, timeout, max_faults = wanted.host
+        workers, timeout, max_faults, action_scale = wanted.host
         world = GymnasiumWorld.of(
             env,
             reward=wanted.reward,
@@ -124,6 +122,7 @@ def set_up(env: Any, wanted: Wanted) -> Made:
             workers=workers,
             timeout=timeout,
             max_faults=max_faults,
+            action_scale=action_scale,
         )
         first = world.environments.first
         name = first.spec.id if first.spec is not None else type(first.unwrapped).__name__
@@ -148,7 +147,8 @@ def _of_task(env: str, wanted: Wanted) -> tuple[RunConfig, Problem]:
     config = resolve(env, wanted.algo, (wanted.seed,), _ENDLESS, (*_as_texts(wanted.settings), *length))
     problem = build(config)[0]
     if isinstance(problem.world, GymnasiumWorld) and wanted.host != Host():
-        raise ConfigError(f"env={env}: give workers, timeout, max_faults as settings, such as task.workers=2")
+        given = ", ".join(Host._fields)
+        raise ConfigError(f"env={env}: give {given} as settings, such as task.workers=2")
     return config, problem
 
 
@@ -158,7 +158,7 @@ def _of_environment(name: str, horizon: int, wanted: Wanted) -> RunConfig:
     if task_keys := [key for key in given if key.startswith("task.")]:
         key = task_keys[0]
         raise ConfigError(f"{key}={given[key]}: not a setting of {name}; give it as an argument beside env")
-    task = GymnasiumTask(id=name, horizon=horizon)
+    task = GymnasiumTask(id=name, horizon=horizon, action_scale=wanted.host.action_scale)
     return configure(task, f"{PREFIX}{name}", wanted.algo, (wanted.seed,), _ENDLESS, given)
 
 

@@ -30,7 +30,8 @@ from pcmlp.runs.durable import write_json
 from pcmlp.runs.metrics import read_metrics
 from pcmlp.runs.policy import Functions, SavedRun, with_objective
 from pcmlp.runs.summary import device, versions
-from pcmlp.successes import summarise, summarise_groups
+from pcmlp.successes import Score, summarise, summarise_groups
+from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.trees import join_seeds, split_seeds, take
 from pcmlp.types import Action, Policy, State, World, never
 from pcmlp.world import JaxWorld
@@ -55,6 +56,7 @@ class Evaluator:
     episodes: int
     exploring: bool = False  # whether it evaluates exploring policies, which matter less than those to deploy
     evaluated_episodes: int = 0  # per seed, so far
+    succeeded: np.ndarray | None = None  # [seeds, episodes] of the last evaluation, if the environment reports it
     _last: dict[str, np.ndarray] | None = None
     _returns: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
 
@@ -63,7 +65,12 @@ class Evaluator:
         if self._knows(arrays := named_arrays(policies)):
             return self._returns
         episodes = self._count(policies)
-        return self._keep(arrays, np.asarray(self.world.evaluate(self.keys, policies.resolve(), episodes)))
+        return self._keep(arrays, *score(self.world, self.keys, policies.resolve(), episodes))
+
+    def scores(self, i: int, returns: np.ndarray | None, success_return: float | None) -> dict[str, float | None]:
+        """Return the columns of `metrics.csv` for the seed at place i, given what `returns` gave, if it was asked."""
+        reported = None if self.succeeded is None else self.succeeded[i]
+        return scores(None if returns is None else returns[i], success_return, reported)
 
     def _knows(self, arrays: Mapping[str, np.ndarray]) -> bool:
         """Return whether these are the policies that were evaluated last."""
@@ -76,10 +83,10 @@ class Evaluator:
         expensive = policies.searches or not isinstance(self.world, JaxWorld)
         return -(-self.episodes // _FEWER) if self.exploring and expensive else self.episodes
 
-    def _keep(self, arrays: dict[str, np.ndarray], returns: np.ndarray) -> np.ndarray:
-        self._last, self._returns = arrays, returns
+    def _keep(self, arrays: dict[str, np.ndarray], returns: Any, succeeded: np.ndarray | None) -> np.ndarray:
+        self._last, self._returns, self.succeeded = arrays, np.asarray(returns), succeeded
         self.evaluated_episodes += returns.shape[1]
-        return returns
+        return self._returns
 
     @staticmethod
     def prepare(evaluators: Sequence["Evaluator"], policies: Sequence[Policy]) -> None:
@@ -89,10 +96,12 @@ class Evaluator:
         if any(each._knows(own) for each, own in zip(evaluators, arrays, strict=True)):
             return  # evaluators whose policies have changed evaluate them when they are asked
         first, keys = evaluators[0], join_seeds([each.keys for each in evaluators])
-        returns = first.world.evaluate(keys, join_seeds(policies).resolve(), first._count(policies[0]))
-        parts = split_seeds(jnp.asarray(returns), [len(each.keys) for each in evaluators])
-        for each, own, part in zip(evaluators, arrays, parts, strict=True):
-            each._keep(own, np.asarray(part))
+        returns, succeeded = score(first.world, keys, join_seeds(policies).resolve(), first._count(policies[0]))
+        counts = [len(each.keys) for each in evaluators]
+        parts = split_seeds(jnp.asarray(returns), counts)
+        ends = [None] * len(counts) if succeeded is None else np.split(succeeded, np.cumsum(counts)[:-1])
+        for each, own, part, reached in zip(evaluators, arrays, parts, ends, strict=True):
+            each._keep(own, part, reached)
 
 
 def is_due(config: RunConfig, n: int) -> bool:
@@ -111,12 +120,23 @@ def count_due(config: RunConfig, n: int) -> int:
     return n if config.eval_every == 0 else min(n, int(n * config.steps_per_iteration // config.eval_every))
 
 
-def scores(returns: np.ndarray | None, success_return: float | None) -> dict[str, float | None]:
-    """Return the columns of `metrics.csv` for one seed's returns; empty ones if there was no evaluation."""
+def scores(
+    returns: np.ndarray | None, success_return: float | None, reported: np.ndarray | None = None
+) -> dict[str, float | None]:
+    """Return the columns of `metrics.csv` for one seed's returns; empty ones if there was no evaluation. An episode
+    succeeded if its return says so or, for a task without such a return, if the environment has `reported` it."""
     if returns is None:
         return dict.fromkeys(("return_mean", "return_std", "success"))
-    success = None if success_return is None else float(np.mean(returns >= success_return))
+    succeeded = reported if success_return is None else returns >= success_return
+    success = None if succeeded is None else float(np.mean(succeeded))
     return {"return_mean": float(np.mean(returns)), "return_std": float(np.std(returns)), "success": success}
+
+
+def score(world: Any, keys: Any, policies: Policy, episodes: int) -> Score:
+    """Return the returns of the deterministic policies and, if the environment says it, which episodes succeeded."""
+    if isinstance(world, GymnasiumWorld):
+        return world.score(keys, policies, episodes)
+    return Score(np.asarray(world.evaluate(keys, policies, episodes)))
 
 
 def measure(saved: SavedRun, episodes: int, seed: int | None = None) -> list[dict[str, Any]]:
@@ -127,8 +147,8 @@ def measure(saved: SavedRun, episodes: int, seed: int | None = None) -> list[dic
 def _measure(saved: SavedRun, episodes: int, seed: int | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the results of each seed's policy, and the success over the episodes of all seeds."""
     keys = _keys(saved.config, seed)
-    returns = np.asarray(saved.problem.world.evaluate(keys, saved.policies.resolve(), episodes))
-    succeeded, numbers = successes(saved, keys, returns), group_numbers(saved, keys, episodes)
+    returns, reported = score(saved.problem.world, keys, saved.policies.resolve(), episodes)
+    succeeded, numbers = successes(saved, keys, returns, reported), group_numbers(saved, keys, episodes)
 
     def judge(chosen: Any) -> dict[str, Any]:
         own, groups = None if succeeded is None else succeeded[chosen].ravel(), saved.problem.groups
@@ -171,9 +191,12 @@ def evaluate_run(saved: SavedRun, episodes: int | None = None, seed: int | None 
     return result
 
 
-def successes(saved: SavedRun, keys: Key[Array, " seeds"], returns: np.ndarray) -> np.ndarray | None:
+def successes(
+    saved: SavedRun, keys: Key[Array, " seeds"], returns: np.ndarray, reported: np.ndarray | None = None
+) -> np.ndarray | None:
     """Return which episodes succeeded, [seeds, episodes]: by the plan's predicate, which holds at one of their steps,
-    or by their returns; None if neither says.
+    by their returns, or as the environment has `reported`; None if nothing says. A plan for another reward has another
+    goal than the one that the environment reports.
 
     For a predicate the episodes are repeated, with it as their reward: the same keys give the same episodes.
     """
@@ -181,7 +204,9 @@ def successes(saved: SavedRun, keys: Key[Array, " seeds"], returns: np.ndarray) 
         world = with_objective(saved.problem, Functions(reward=Indicator(saved.functions.success)), None).world
         return np.asarray(world.evaluate(keys, saved.policies, returns.shape[1])) > 0
     least = saved.problem.success_return
-    return None if least is None else returns >= least
+    if least is None:
+        return reported if saved.functions.reward is None else None
+    return returns >= least
 
 
 def group_numbers(saved: SavedRun, keys: Key[Array, " seeds"], episodes: int) -> np.ndarray:

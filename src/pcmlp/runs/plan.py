@@ -32,6 +32,7 @@ from pcmlp.runs.episodes import read
 from pcmlp.runs.folder import PLAN, RunFolder, check_free
 from pcmlp.runs.policy import Aim, Functions, check_functions, load_run, save_policies, with_objective
 from pcmlp.runs.summary import device, read_summary, versions
+from pcmlp.spaces import Box
 from pcmlp.tasks.checks import Samples
 from pcmlp.trees import take
 from pcmlp.types import MDP, Policy, Problem
@@ -126,7 +127,9 @@ def describe_pay(functions: Functions, mdp: MDP, samples: Samples) -> str:
         return f"the reward is {least:.4g} to {most:.4g} at {len(paid):,} visited states; not 0 at {count:,}"
     seen = np.concatenate([np.asarray(samples[0]), np.asarray(samples[2])])
     ends = zip(seen.min(axis=0), seen.max(axis=0), strict=True)
-    ranges = [f"state[{i}] in [{low:.4g}, {high:.4g}]" for i, (low, high) in enumerate(ends)]
+    own = mdp.states.names if isinstance(mdp.states, Box) else ()
+    names = own or [f"state[{i}]" for i in range(seen.shape[1])]
+    ranges = [f"{name} in [{low:.4g}, {high:.4g}]" for name, (low, high) in zip(names, ends, strict=True)]
     more = [f"and {len(ranges) - _SHOWN} more coordinates"] if len(ranges) > _SHOWN else []
     return (
         f"warning: the reward is {most:.4g} at all {len(paid):,} visited states: {', '.join(ranges[:_SHOWN] + more)}; "

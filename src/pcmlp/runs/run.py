@@ -26,7 +26,7 @@ from pcmlp.runs.checkpoint import Checkpoint, Facts, fingerprint
 from pcmlp.runs.config import RunConfig, seed_keys, to_json
 from pcmlp.runs.durable import room_for, write_text
 from pcmlp.runs.episodes import EpisodeLog, cut, read
-from pcmlp.runs.evaluate import Entered, Evaluator, evaluation_keys, is_due, scores
+from pcmlp.runs.evaluate import Entered, Evaluator, evaluation_keys, is_due
 from pcmlp.runs.findings import Findings, failed_seeds, may_be_unseen
 from pcmlp.runs.folder import Lock, RunFolder
 from pcmlp.runs.manifest import Manifest
@@ -273,7 +273,7 @@ class Run:
             evaluated = {
                 f"{name}_{column}": value
                 for name, found in returns.items()
-                for column, value in scores(None if found is None else found[i], success).items()
+                for column, value in self.evaluators[name].scores(i, found, success).items()
             }
             measured = blank_unseen({name: float(values[i]) for name, values in sorted(metrics.items())})
             self.latest.append(as_read({**first, **evaluated, **measured, "wall_s": wall_s}))

@@ -135,7 +135,7 @@ def _name(function: Callable) -> str:
 
 
 @contextlib.contextmanager
-def _needs(package: str, extra: str) -> Iterator[None]:
+def needs(package: str, extra: str) -> Iterator[None]:
     """Say how to install an optional package if it cannot be imported."""
     try:
         yield
@@ -145,7 +145,7 @@ def _needs(package: str, extra: str) -> Iterator[None]:
 
 def import_gymnasium() -> Any:
     """Import Gymnasium, an extra."""
-    with _needs("gymnasium", "gymnasium"):
+    with needs("gymnasium", "gymnasium"):
         import gymnasium
 
         return gymnasium
@@ -153,7 +153,7 @@ def import_gymnasium() -> Any:
 
 def import_mujoco() -> Any:
     """Import MuJoCo, an extra that includes Gymnasium for its models of robots."""
-    with _needs("mujoco", "mujoco"):
+    with needs("mujoco", "mujoco"):
         import gymnasium  # noqa: F401
         import mujoco
     if tuple(int(part) for part in mujoco.__version__.split(".")[:2]) >= _TOO_NEW:
@@ -167,7 +167,7 @@ def import_robotics() -> Any:
     """Import Gymnasium-Robotics, an extra for hand-egg."""
     import_mujoco()
     # Suppress announcements about its other environments.
-    with _needs("gymnasium-robotics", "robotics"), contextlib.redirect_stderr(io.StringIO()):
+    with needs("gymnasium-robotics", "robotics"), contextlib.redirect_stderr(io.StringIO()):
         import gymnasium_robotics
 
         return gymnasium_robotics

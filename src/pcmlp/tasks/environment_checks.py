@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pcmlp.boundary import Layout, UnsupportedSpace, WrongStructure, bounds_of
 from pcmlp.errors import ConfigError, describe, first_line
 from pcmlp.observed import REMEDIES, Fault, ObservationCheck
 from pcmlp.tasks.action_spaces import DISCRETE, choices_of, middle_action, random_action
@@ -18,7 +19,6 @@ from pcmlp.tasks.checks import import_gymnasium
 from pcmlp.workers import Copies, Order
 
 _TRIAL_STEPS = 32  # number of steps by which two environments are compared
-_MOST_NUMBERS = 1_000  # in a flattened observation: a model predicts each of them
 _DETERMINISM = ("check_reset_seed_determinism", "check_step_determinism")
 _INSTEAD = "instead give (on the command line, as a function FILE.py:NAME that returns it)"
 _VECTOR = "gymnasium.spaces.Box(-numpy.inf, numpy.inf, (N,))"
@@ -35,9 +35,10 @@ def check_environment(env: Any) -> list[str]:
         )
     found = [getattr(env, f"{kind}_space", None) for kind in ("observation", "action")]
     if all(isinstance(space, gymnasium.Space) for space in found):  # Gymnasium's checks find spaces that are missing
-        _check_observations(env, found[0])
+        layout = find_layout(env)
         _check_actions(env, found[1])
-        _check_first_step(env)
+        _check_first_step(env, layout)
+        _check_structure(env, layout)
     repeats = _repeats_itself(env)
     try:
         with warnings.catch_warnings():  # suppresses advice, for example about the scale of actions
@@ -83,45 +84,40 @@ def _is_vector(space: Any) -> bool:
     return flat and np.issubdtype(space.dtype, np.floating)
 
 
-def _unsupported(env: Any, space: Any, kind: str, remedy: str) -> ConfigError:
-    others = f", and so are {DISCRETE}" if kind == "action" else ""
-    shown = f"its {kind} space is {_short(space)}; supported is a 1-D Box of floats{others}"
-    return ConfigError(f"environment {env}: {shown}; {_INSTEAD} gymnasium.wrappers.{remedy}")
-
-
-def _check_observations(env: Any, space: Any) -> None:
-    if _is_vector(space):
-        return
-    spaces: Any = import_gymnasium().spaces
-    box = spaces.Box
+def find_layout(env: Any) -> Layout:
+    """Return how the environment's observations are made into vectors, or raise if they cannot be."""
     try:
-        flat = spaces.flatten_space(space)
-    except NotImplementedError:  # a kind of space that Gymnasium does not know
-        flat = space
-    if not isinstance(flat, box) or not 0 < flat.shape[0] <= _MOST_NUMBERS:
-        remedy = (
-            f"TransformObservation(env, FUNCTION, {_VECTOR}) with a FUNCTION that extracts N floats, such as positions"
-        )
-    elif np.issubdtype(flat.dtype, np.floating):
-        remedy = "FlattenObservation(env)"
-    else:
-        inner = (
-            "env" if isinstance(space, box) and len(space.shape) == 1 else "gymnasium.wrappers.FlattenObservation(env)"
-        )
-        remedy = f"DtypeObservation({inner}, numpy.float32)"
-    raise _unsupported(env, space, "observation", remedy)
+        return Layout.of(env.observation_space)
+    except UnsupportedSpace as error:
+        remedy = f"gymnasium.wrappers.TransformObservation(env, FUNCTION, {_VECTOR})"
+        raise ConfigError(
+            f"environment {env}: its observation space is not supported: {error}; {_INSTEAD} {remedy} with a FUNCTION "
+            "that extracts N floats, such as positions"
+        ) from error
 
 
 def _check_actions(env: Any, space: Any) -> None:
     if choices_of(space) is not None:
         return
     if not _is_vector(space):
-        wrap = "TransformAction(env, FUNCTION, gymnasium.spaces.Box(-1, 1, (N,)))"
-        raise _unsupported(env, space, "action", f"{wrap} with a FUNCTION from N floats to such an action")
+        supported = f"a 1-D Box of floats, {DISCRETE}"
+        wrap = "gymnasium.wrappers.TransformAction(env, FUNCTION, gymnasium.spaces.Box(-1, 1, (N,)))"
+        raise ConfigError(
+            f"environment {env}: its action space is {_short(space)}; supported are {supported}; {_INSTEAD} {wrap} "
+            "with a FUNCTION from N floats to such an action"
+        )
     if np.isfinite(space.low).all() and np.isfinite(space.high).all() and (space.low < space.high).all():
         return
-    low = np.where(np.isfinite(space.low), space.low, np.where(np.isfinite(space.high), space.high - 2, -1))
-    high = np.where(np.isfinite(space.high), space.high, low + 2)
+    ends = [end for end in (*space.low, *space.high) if np.isfinite(end)]
+    if len(ends) < 2 * space.low.size and (space.low < space.high).all():
+        scale = f"{max(1.0, *(2.0 * abs(end) for end in ends)):g}" if ends else "1"
+        raise ConfigError(
+            f"environment {env}: its actions range over {_short(space)}, which has no bounds; give "
+            f"action_scale, such as action_scale={scale} (task.action_scale={scale} on the command line), "
+            "so that actions without a bound lie between -action_scale and action_scale"
+        )
+    low, high = np.where(np.isfinite(space.low), space.low, -1), np.where(np.isfinite(space.high), space.high, 1)
+    high = np.where(low < high, high, low + 2)
     alike = (low == low[0]).all() and (high == high[0]).all() and low[0] < high[0]
     bounds = f"{low[0]:g}, {high[0]:g}, ({low.size},)" if alike else "LOW, HIGH"
     raise ConfigError(
@@ -131,10 +127,10 @@ def _check_actions(env: Any, space: Any) -> None:
     )
 
 
-def _check_first_step(env: Any) -> None:
+def _check_first_step(env: Any, layout: Layout) -> None:
     """Check what reset and a first step return; Gymnasium's checks explain an error that they raise."""
-    space, copies = env.observation_space, Copies(lambda: env, env.observation_space.shape, env, keep=True)
-    check = ObservationCheck(space)
+    space, copies = env.observation_space, Copies(lambda: env, layout, env, keep=True)
+    check = ObservationCheck(*bounds_of(space), layout.names)
     orders: tuple[tuple[Order, Any], ...] = (("reset", 0), ("step", middle_action(env.action_space)))
     for order, argument in orders:
         observed = check(order, copies.ask(order, [0], [argument]))
@@ -153,6 +149,20 @@ def _check_first_step(env: Any) -> None:
             f"{space.dtype}; return observation.astype(numpy.{space.dtype}), or make the Box with "
             f"dtype=numpy.{first.dtype}"
         )
+
+
+def _check_structure(env: Any, layout: Layout) -> None:
+    """Check that all observations of some steps have the structure, the shapes and the types of the space."""
+    try:
+        rows = trial_steps(env)
+    except Exception:  # Gymnasium's checks will find the error and explain it better
+        return
+    for number, (_, _, observation, *_) in enumerate(rows, 1):
+        try:
+            layout.read(observation)
+        except (WrongStructure, TypeError) as error:
+            what = f"step {number} of a trial gave {error}"
+            raise ConfigError(f"environment {env}: {what}; {REMEDIES[Fault.SHAPE]}") from error
 
 
 def _short(space: Any) -> str:
@@ -177,7 +187,7 @@ def _check_by_gymnasium(env: Any, repeats: bool) -> None:
 def _repeats_itself(env: Any) -> bool:
     """Return whether the same seed and actions lead to the same observations."""
     try:
-        return same_steps(trial_steps(env), trial_steps(env))
+        return same_steps(env, env)
     except Exception:  # Gymnasium's checks will find the error and explain it better
         return True
 
@@ -196,9 +206,14 @@ def trial_steps(env: Any) -> list[tuple[Any, ...]]:
     return rows
 
 
-def same_steps(ours: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]]) -> bool:
-    """Return whether two trials are equal."""
-    pairs = ((x, y) for a, b in zip(ours, theirs, strict=True) for x, y in zip(a, b, strict=True))
+def same_steps(ours: Any, theirs: Any) -> bool:
+    """Return whether the same actions lead to the same steps in two environments, or twice in one."""
+    layout = find_layout(ours)
+    trials = [
+        [(layout.read(state), action, layout.read(after), *ends) for state, action, after, *ends in trial_steps(env)]
+        for env in (ours, theirs)
+    ]
+    pairs = ((x, y) for a, b in zip(*trials, strict=True) for x, y in zip(a, b, strict=True))
     return all(np.array_equal(x, y, equal_nan=True) for x, y in pairs)
 
 

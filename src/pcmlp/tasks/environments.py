@@ -6,7 +6,6 @@ raise `EnvironmentFault`.
 
 import pickle
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
@@ -16,11 +15,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from pcmlp.errors import ConfigError, describe, first_line
+from pcmlp.boundary import bound_actions, bounds_of, with_bounds
+from pcmlp.errors import ConfigError, first_line
 from pcmlp.observed import Fault, Faults, ObservationCheck, Observed
 from pcmlp.tasks.action_spaces import choices_of, random_action
 from pcmlp.tasks.checks import Samples, import_gymnasium
-from pcmlp.tasks.environment_checks import check_environment, same_steps, trial_steps
+from pcmlp.tasks.environment_checks import check_environment, find_layout, same_steps
+from pcmlp.tasks.making import check_scale, make_first
 from pcmlp.workers import Copies, Order, Workers
 
 _MAX_COPIES = 128  # most copies at a time: a robot's simulator takes some megabytes
@@ -45,7 +46,10 @@ class Environments:
         self._make = make
         self._copies = copies
         self._max_faults = max_faults
-        self._check = ObservationCheck(first.observation_space)
+        self.layout = find_layout(first)  # how an observation is made into a vector
+        self.bounds = bounds_of(first.observation_space)  # of the vector
+        self.reports_success = False  # whether steps say if the goal is reached
+        self._check = ObservationCheck(*self.bounds, self.layout.names)
         self._choices = choices_of(first.action_space)  # None where actions are a box
         self._used: set[int] = set()  # lanes that have had a copy
         self._steps = np.zeros(0, int)  # steps of each lane's current episode
@@ -53,7 +57,14 @@ class Environments:
         self._seeds: dict[int, tuple[int, int]] = {}  # lane -> the last given seed, and the number of its replacements
 
     @staticmethod
-    def of(make: Any, seeds: int, workers: int = 0, timeout: float = 60.0, max_faults: int = 100) -> "Environments":
+    def of(
+        make: Any,
+        seeds: int,
+        workers: int = 0,
+        timeout: float = 60.0,
+        max_faults: int = 100,
+        action_scale: float | None = None,
+    ) -> "Environments":
         """Check `make`, an environment or a function that makes one, and make a copy for each seed."""
         for good, line in (
             (workers >= 0, f"workers={workers}: give the number of worker processes, or 0 to use this process"),
@@ -62,16 +73,20 @@ class Environments:
         ):
             if not good:
                 raise ConfigError(line)
-        gymnasium = import_gymnasium()
-        given = isinstance(make, gymnasium.Env) or not callable(make)
-        first = make if given else _make_first(make)
+        bare, make = make_first(make)
+        first, given = bare, make is None
+        if action_scale is not None:
+            check_scale(first, action_scale)
+            first = with_bounds(first, action_scale)
         notes = check_environment(first)
-        maker = _maker_like(first, repeats=not notes) if given else make
-        shape = first.observation_space.shape
+        maker = make or _maker_like(bare, repeats=not notes)
+        if action_scale is not None and callable(maker):
+            maker = partial(bound_actions, maker, action_scale)
+        layout = find_layout(first)
         if workers:
-            copies = Workers(_pickle(first, maker, workers), shape, workers, timeout)
+            copies = Workers(_pickle(first, maker, workers), layout, workers, timeout)
         else:
-            copies = Copies(maker if callable(maker) else lambda: first, shape, first, keep=given)
+            copies = Copies(maker if callable(maker) else lambda: first, layout, first, keep=given)
         environments = Environments(first, maker, copies, notes, max_faults)
         environments.prepare(seeds)
         return environments
@@ -134,10 +149,10 @@ class Environments:
             self._reject(lane, observed, lane)
         return observed.reshape(lanes.shape)
 
-    def sample(self) -> Samples:
-        """Return real transitions of random actions."""
+    def sample(self) -> tuple[Samples, np.ndarray, np.ndarray]:
+        """Return real transitions of random actions, with their rewards and whether they ended the episode."""
         rng, space, lane = np.random.default_rng(0), self.first.action_space, np.ones((1, 1), bool)
-        rows, state = [], self.reset(lane, np.zeros((1, 1), int))
+        rows, paid, state = [], [], self.reset(lane, np.zeros((1, 1), int))
         while len(rows) < _SAMPLES:
             action = random_action(rng, space)
             action = action.astype(np.float32) if self._choices is None else self._choices.to_vectors(action)
@@ -145,10 +160,13 @@ class Environments:
             observed = self.step(action, lane)
             if not observed.fault.any():
                 rows.append((state[0, 0], action[0, 0], observed.observation[0, 0]))
+                paid.append((float(observed.reward[0, 0]), bool(observed.terminated[0, 0])))
+                self.reports_success |= bool(observed.success[0, 0] >= 0)
             over = observed.terminated | observed.truncated | (observed.fault != Fault.NONE)
             state = self.reset(lane) if over.any() else observed.observation
         states, actions, next_states = (jnp.asarray(np.stack(x)) for x in zip(*rows, strict=True))
-        return states, actions, next_states
+        rewards, ends = zip(*paid, strict=True)
+        return (states, actions, next_states), np.array(rewards), np.array(ends)
 
     def starts(self, count: int) -> np.ndarray:
         """Return the first observations of `count` episodes."""
@@ -230,16 +248,6 @@ def derive_seed(*numbers: int) -> int:
     return int(np.random.default_rng(numbers).integers(2**31))
 
 
-def _make_first(make: Callable[[], Any]) -> Any:
-    gymnasium = import_gymnasium()
-    try:
-        with warnings.catch_warnings(action="ignore"):  # for example, that there is a newer version
-            return make()
-    except Exception as error:  # anything the environment may raise
-        known = isinstance(error, gymnasium.error.Error)
-        raise ConfigError(f"environment: cannot be made: {first_line(error) if known else describe(error)}") from error
-
-
 def _pickle(first: Any, make: Callable[[], Any] | str, workers: int) -> bytes:
     """Return the pickled function with which worker processes make environments."""
     remedy = (
@@ -267,7 +275,7 @@ def _maker_like(env: Any, repeats: bool) -> Callable[[], Any] | str:
     spec.kwargs.pop("render_mode", None)  # a copy needs no window
     try:
         copy = gymnasium.make(spec)
-        same = spec.nondeterministic or not repeats or same_steps(trial_steps(env), trial_steps(copy))
+        same = spec.nondeterministic or not repeats or same_steps(env, copy)
         copy.close()
     except Exception as error:  # anything the environment or a wrapper may raise
         return f"its spec does not make one ({first_line(error)})"

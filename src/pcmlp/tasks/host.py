@@ -13,6 +13,7 @@ Observations are 32-bit floats. An action is clipped to the environment's bounds
 before clipping, as in `JaxWorld`; choices are sent as integers.
 """
 
+import dataclasses
 import itertools
 import time
 from collections.abc import Callable
@@ -25,17 +26,21 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from pcmlp.boundary import Layout
 from pcmlp.errors import ConfigError
 from pcmlp.imagine import Starts, Unknown
 from pcmlp.observed import Faults
 from pcmlp.replay import Transitions
 from pcmlp.spaces import NOTHING_DECLARED, Box, Coordinates
+from pcmlp.successes import Score
 from pcmlp.tasks import acting
 from pcmlp.tasks.acting import to_host
 from pcmlp.tasks.action_spaces import choices_of
 from pcmlp.tasks.checks import check_reward, check_terminal
 from pcmlp.tasks.environment_checks import check_horizon
 from pcmlp.tasks.environments import Environments, derive_seed
+from pcmlp.tasks.goals import brought_functions, declared_goals
+from pcmlp.tasks.recording import LAST, blank, erase, steps_at, write
 from pcmlp.types import MDP, Action, Policy, State, World, never
 from pcmlp.world import flatten
 
@@ -94,6 +99,7 @@ class GymnasiumWorld(World):
         workers: int = 0,
         timeout: float = 60.0,
         max_faults: int = 100,
+        action_scale: float | None = None,
         coordinates: Coordinates = NOTHING_DECLARED,
     ) -> "GymnasiumWorld":
         """Make a world from a function that makes the environment, or from one environment, which is copied
@@ -109,13 +115,20 @@ class GymnasiumWorld(World):
         or reset in a worker that takes more than `timeout` seconds is a fault, and so is a worker that dies; without
         workers, an environment that hangs or crashes also hangs or crashes the run. A lane's fifth fault in a row, or
         more than `max_faults` in all, raises `EnvironmentFault`. `coordinates` say what the observation is made of.
+        Actions that have no bounds lie between -`action_scale` and `action_scale`.
         """
-        environments = Environments.of(make, seeds, workers, timeout, max_faults)
-        env = environments.first
+        environments = Environments.of(make, seeds, workers, timeout, max_faults, action_scale)
+        env, layout = environments.first, environments.layout
         horizon = check_horizon(env, horizon)
-        states = _box(env.observation_space, coordinates)
-        actions = choices_of(env.action_space) or _box(env.action_space)
-        samples = environments.sample()
+        samples, rewards, ends = environments.sample()
+        if goals := declared_goals(layout, samples):
+            coordinates = dataclasses.replace(coordinates, goals=goals)
+        states = _box(*environments.bounds, coordinates, None if layout.is_vector else layout)
+        actions = choices_of(env.action_space) or _box(env.action_space.low, env.action_space.high)
+        if reward is None:
+            brought = brought_functions(env, layout, samples, rewards, ends)
+            environments.notes.extend(brought.notes)
+            reward, terminal = brought.reward, terminal or brought.terminal
         if reward is not None:
             check_reward(reward, states, actions, samples)
         if terminal is not None:
@@ -154,19 +167,28 @@ class GymnasiumWorld(World):
 
     def evaluate(self, keys: Key[Array, " seeds"], policies: Policy, episodes: int) -> Float[Array, "seeds episodes"]:
         """Return the returns of the deterministic policies."""
+        return to_host(self.score(keys, policies, episodes).returns)
+
+    def score(self, keys: Key[Array, " seeds"], policies: Policy, episodes: int) -> Score:
+        """Return the returns of the deterministic policies, and the episodes in which a step reports success."""
         policies, keys = acting.inference_policies(policies, keys)
         policies, lanes = acting.deterministic(policies), Lanes.of(keys, episodes, self.mdp.horizon, fixed=True)
-        returns = np.zeros(lanes.seed.shape, np.float32)
+        returns, succeeded = np.zeros(lanes.seed.shape, np.float32), np.zeros(lanes.seed.shape, bool)
         at_once = max(1, self.environments.limit // lanes.seed.shape[0])  # recordings are large
         for start in range(0, episodes, at_once):
             part = lanes.select(np.arange(start, min(start + at_once, episodes)))
-            returns[:, part.number] = self._record(part, policies).reward.sum(axis=2, dtype=np.float64)
-        return to_host(returns)
+            reached = np.zeros((*part.seed.shape, self.mdp.horizon), bool)
+            returns[:, part.number] = self._record(part, policies, reached).reward.sum(axis=2, dtype=np.float64)
+            succeeded[:, part.number] = reached.any(axis=2)
+        return Score(returns, succeeded if self.environments.reports_success else None)
 
-    def _record(self, lanes: Lanes, policies: Policy) -> Transitions:
-        """Step all lanes and return their steps; steps not taken, or in an episode with a fault, are not valid."""
-        recording = blank((*lanes.seed.shape, self.mdp.horizon), self.mdp.states.size, self.mdp.actions.size)
-        self._walk(lanes, policies, recording)
+    def _record(self, lanes: Lanes, policies: Policy, reached: np.ndarray | None = None) -> Transitions:
+        """Step all lanes and return their steps; steps not taken, or in an episode with a fault, are not valid. Write
+        into `reached` which steps report success."""
+        shape = (*lanes.seed.shape, self.mdp.horizon)
+        recording = blank(shape, self.mdp.states.size, self.mdp.actions.size)
+        fields = [np.zeros(shape, bool) if reached is None else reached, *jax.tree.leaves(recording)]
+        self._walk(lanes, policies, fields)
         if isinstance(self.mdp.reward, Unknown):
             scaled = recording.reward * np.float32(self.reward_scale)
             return eqx.tree_at(lambda t: t.reward, recording, scaled)
@@ -174,7 +196,7 @@ class GymnasiumWorld(World):
         rewards = np.asarray(acting.bind(acting.map_steps, self.mdp.reward)(*inputs))
         return eqx.tree_at(lambda t: t.reward, recording, np.where(recording.valid, rewards, np.float32(0.0)))
 
-    def _walk(self, lanes: Lanes, policies: Policy, recording: Transitions) -> None:
+    def _walk(self, lanes: Lanes, policies: Policy, recorded: list[np.ndarray]) -> None:
         """Step lanes in waves, limited by the number of copies, until every lane has a complete episode."""
         seeds, count = lanes.seed.shape
         waves = -(-count // max(1, self.environments.limit // seeds))
@@ -187,9 +209,9 @@ class GymnasiumWorld(World):
                 # All waves have the same compiled shape, so some lanes of the last wave may be idle.
                 chosen, here = np.minimum(np.arange(start, start + width), count - 1), min(width, count - start)
                 live = (np.arange(width) < here) & incomplete[:, chosen]
-                fields = [field[:, start : start + here] for field in jax.tree.leaves(recording)]
+                fields = [field[:, start : start + here] for field in recorded]
                 self._walk_wave(seeded.select(chosen), policies, live, fields)
-            incomplete[:] = ~recording.last.any(axis=2)
+            incomplete[:] = ~recorded[LAST].any(axis=2)
 
     def _walk_wave(self, lanes: Lanes, policies: Policy, live: np.ndarray, fields: list[np.ndarray]) -> None:
         """Step the `live` lanes, each up to its final step or, unless lanes restart, to the end of its episode. The
@@ -215,7 +237,7 @@ class GymnasiumWorld(World):
             if ends is not None:
                 terminal = terminal | (good & np.asarray(ends(state, action, next_state)))
             last = terminal | observed.truncated | (good & (t == lanes.final))
-            write(fields, t, good, state, played, observed.reward, next_state, terminal, last)
+            write(fields, t, good, observed.success > 0, state, played, observed.reward, next_state, terminal, last)
             if faulty.any():
                 erase(fields, faulty, begun, t)
             over = last | faulty
@@ -236,37 +258,6 @@ class GymnasiumWorld(World):
         return [np.asarray(values) for values in acting.bind(acting.sample_noise, policies)(lanes.keys, numbers)]
 
 
-def blank(shape: tuple[int, ...], states: int, actions: int) -> Transitions:
-    """Return transitions of zeros, none of them valid; `shape` is [seeds, lanes, horizon]."""
-    state, next_state = np.zeros((2, *shape, states), np.float32)
-    action, reward = np.zeros((*shape, actions), np.float32), np.zeros(shape, np.float32)
-    return Transitions.of_arrays(state, action, reward, next_state, *np.zeros((3, *shape), bool))
-
-
-def write(fields: list[np.ndarray], t: int, valid: np.ndarray, *values: np.ndarray) -> None:
-    """Write a step at time t into the `fields` of a recording, in the lanes where it is `valid`; `values` are the other
-    fields, in order. Idle lanes beyond the recorded ones are left out."""
-    count = fields[-1].shape[1]
-    valid = valid[:, :count]
-    for_vectors = valid[..., None]
-    for field, value in zip(fields, (*values, valid), strict=True):
-        np.copyto(field[:, :, t], value[:, :count], where=valid if value.ndim == 2 else for_vectors)
-
-
-def erase(fields: list[np.ndarray], lanes: np.ndarray, begun: np.ndarray, t: int) -> None:
-    """Erase the steps of the marked lanes, from the time at which the episode has `begun` to t."""
-    for seed, lane in np.argwhere(lanes):
-        for field in fields:
-            field[seed, lane, begun[seed, lane] : t] = 0
-
-
-def steps_at(recording: Transitions, time: np.ndarray) -> Transitions:
-    """Return one step of each lane, as a separate draw: no other step follows it."""
-    seed, lane = np.indices(time.shape)
-    steps = jax.tree.map(lambda x: x[seed, lane, time][:, :, None], recording)
-    return eqx.tree_at(lambda t: t.last, steps, np.ones_like(steps.last))
-
-
 def no_transition(key: Key[Array, ""], state: State, action: Action) -> State:
     """Raise: this world has no transition that a planner can use."""
     raise ConfigError(
@@ -275,6 +266,8 @@ def no_transition(key: Key[Array, ""], state: State, action: Action) -> State:
     )
 
 
-def _box(space: Any, coordinates: Coordinates = NOTHING_DECLARED) -> Box:
+def _box(
+    low: np.ndarray, high: np.ndarray, coordinates: Coordinates = NOTHING_DECLARED, layout: Layout | None = None
+) -> Box:
     with np.errstate(over="ignore"):  # the largest 64-bit float is infinite in 32 bits
-        return Box(space.low, space.high, coordinates)
+        return Box(low, high, coordinates, layout)

@@ -1,15 +1,19 @@
-"""Tasks that Gymnasium simulates: `gym:ID`, FILE.py:NAME, and the classic tasks on Gymnasium's own simulators.
+"""Tasks with Gymnasium's interface: `gym:ID`, `dmc:DOMAIN-TASK`, FILE.py:NAME, and the classic tasks on Gymnasium.
 
-`gym:ID` is any environment that is registered with Gymnasium and has vectors for observations, and vectors or choices
-for actions; FILE.py:NAME is a class of the user, or a function that makes an environment. Reward and termination may be
-given as functions in a file, `task.reward=FILE.py:NAME`; otherwise they are learned from samples. The horizon is the
-time limit.
+`gym:ID` is any environment that is registered with Gymnasium, or by a package that registers its environments when it
+is imported; FILE.py:NAME is a class of the user, or a function that makes an environment. Reward and termination may be
+given as functions in a file, `task.reward=FILE.py:NAME`; otherwise they are the environment's own functions of its
+goals (`goals.py`), or learned from samples. The horizon is the time limit.
 """
 
+import contextlib
 import dataclasses
 import difflib
+import importlib.util
 import inspect
+import io
 import sys
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
@@ -19,12 +23,14 @@ import equinox as eqx
 from pcmlp.errors import ConfigError, first_line
 from pcmlp.settings import setting
 from pcmlp.spaces import NOTHING_DECLARED, Coordinates
+from pcmlp.tasks import dmc
 from pcmlp.tasks.checks import import_gymnasium
 from pcmlp.tasks.host import GymnasiumWorld
-from pcmlp.types import Problem, Task
+from pcmlp.types import Problem, Task, never
 from pcmlp.usercode import call_object, is_place, load_function, load_object
 
 PREFIX = "gym:"
+_REGISTERING = ("gymnasium_robotics", "minigrid")  # packages whose environments are known after their import
 
 
 class SteppedTask(Task):
@@ -42,6 +48,7 @@ class SteppedTask(Task):
         terminal: Callable | None,
         transition: Callable | None = None,
         coordinates: Coordinates = NOTHING_DECLARED,
+        action_scale: float | None = None,
     ) -> GymnasiumWorld:
         """Return the world made of the environments that `make` creates."""
         return GymnasiumWorld.of(
@@ -53,17 +60,19 @@ class SteppedTask(Task):
             workers=self.workers,
             timeout=self.timeout,
             max_faults=self.max_faults,
+            action_scale=action_scale,
             coordinates=coordinates,
         )
 
 
 class GymnasiumTask(SteppedTask):
-    """Any registered Gymnasium environment with vectors for observations, and vectors or choices for actions."""
+    """Any environment with Gymnasium's interface, by name or from a file."""
 
     kind: ClassVar[str] = "gym"
-    id: str = eqx.field(default="", static=True)  # as Gymnasium knows it, or FILE.py:NAME
+    id: str = eqx.field(default="", static=True)  # as Gymnasium knows it, dmc:DOMAIN-TASK or FILE.py:NAME
     reward: str | None = setting(None, "FILE.py:NAME of a function of (state, action, next_state); none: learned")
     terminal: str | None = setting(None, "FILE.py:NAME of a function of (state, action, next_state); none: learned")
+    action_scale: float | None = setting(None, "largest size of an action that has no bound", above=0)
 
     @property
     def learns_outcome(self) -> bool:
@@ -73,24 +82,34 @@ class GymnasiumTask(SteppedTask):
     @property
     def name(self) -> str:
         """The name by which the user chooses the task."""
-        return self.id if is_place(self.id) else f"{PREFIX}{self.id}"
+        return self.id if is_place(self.id) or self.id.startswith(dmc.PREFIX) else f"{PREFIX}{self.id}"
 
     @property
     def time_limit(self) -> int | None:
         """The steps after which the environment ends an episode, if it was registered with a time limit."""
+        if self.id.startswith(dmc.PREFIX):
+            return dmc.time_limit(self.id)
         return None if is_place(self.id) else find_registered(self.id)
 
     def build(self) -> Problem:
         """Return the environment's world, after trying it out."""
         reward, terminal = load_function("task.reward", self.reward), load_function("task.terminal", self.terminal)
-        registered = partial(import_gymnasium().make, self.id)
-        make = partial(call_object, "task", self.id) if is_place(self.id) else registered
-        return Problem(self.host_world(make, reward, terminal))
+        if self.id.startswith(dmc.PREFIX):
+            make = partial(dmc.make, self.id)
+            terminal = terminal or (None if dmc.ends_early(self.id) else never)
+        elif is_place(self.id):
+            make = partial(call_object, "task", self.id)
+        else:
+            make = registered_maker(self.id)
+        return Problem(self.host_world(make, reward, terminal, action_scale=self.action_scale))
 
 
 def find_environment(name: str, key: str = "task") -> GymnasiumTask | None:
-    """Return the task of gym:ID, or of FILE.py:NAME if that makes an environment; None for other names. `key` is
-    the argument that errors name."""
+    """Return the task of gym:ID, of dmc:DOMAIN-TASK, or of FILE.py:NAME if that makes an environment; None for other
+    names. `key` is the argument that errors name."""
+    if name.startswith(dmc.PREFIX):
+        dmc.check_name(name, key)
+        return GymnasiumTask(id=name, horizon=dmc.time_limit(name) or GymnasiumTask().horizon)
     if name.startswith(PREFIX):
         made = name.removeprefix(PREFIX)
         return GymnasiumTask(id=made, horizon=find_registered(made) or GymnasiumTask().horizon)
@@ -106,6 +125,7 @@ def find_environment(name: str, key: str = "task") -> GymnasiumTask | None:
 def find_registered(name: str) -> int | None:
     """Return the time limit of a registered environment, or raise if it is not registered."""
     gymnasium = import_gymnasium()
+    _register_others(name)
     if ":" in name:  # Gymnasium would import the part before the colon
         raise ConfigError(
             f"task={PREFIX}{name}: names a module to import; give the environment's class as FILE.py:CLASS, "
@@ -118,6 +138,25 @@ def find_registered(name: str) -> int | None:
         found = f"the nearest are {', '.join(near)}" if near else "gymnasium.pprint_registry() lists all"
         why = first_line(error)
         raise ConfigError(f"task={PREFIX}{name}: not registered with Gymnasium ({why}); {found}") from error
+
+
+def registered_maker(name: str) -> Callable[[], Any]:
+    """Return a function that makes a registered environment, also in a worker process."""
+    gymnasium = import_gymnasium()
+    find_registered(name)
+    point = gymnasium.spec(name).entry_point
+    package = point.partition(".")[0] if isinstance(point, str) else ""
+    return partial(gymnasium.make, f"{package}:{name}" if package in _REGISTERING else name)
+
+
+def _register_others(name: str) -> None:
+    """Import the packages that register environments when they are imported, if Gymnasium does not know the name."""
+    gymnasium = import_gymnasium()
+    for package in _REGISTERING:
+        if name not in gymnasium.registry and package not in sys.modules and importlib.util.find_spec(package):
+            # Suppress announcements about other environments.
+            with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings(action="ignore"):
+                importlib.import_module(package)
 
 
 def on_gymnasium(task: str, problem: Problem) -> Problem:
