@@ -36,6 +36,18 @@ CHEAP = (
 ALLOCATIONS = 50_000
 
 
+# These files take longest, and begin first: otherwise one of two workers would still have one of them when the other
+# has nothing left to do.
+LONGEST = (
+    "test_groups test_kernels test_paper test_plan test_oracle test_kept test_agent test_trials test_planners test_jobs "
+    "test_notebooks test_chain test_certificate test_geometry test_eval_every test_kills test_reward_scale"
+).split()
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.stem not in LONGEST)
+
+
 def pytest_configure(config):
     gc.set_threshold(ALLOCATIONS, 20, 100)
     if config.option.markexpr == "not slow":  # what is slow runs the programs that users run
