@@ -73,7 +73,7 @@ class PCPG(Algorithm):
     updates: int = setting(4, "updates of the policy in one iteration", least=1, tiny=1)
     batch_steps: int = setting(2_000, "real steps for each update, in whole episodes", least=1, tiny=40)
     ridge: float = setting(1e-3, "lambda of Sigma", least=1e-6, most=1e6)
-    bonus_scale: float = setting(0.05, "c: weight of the bonus; 0: none", least=0, most=1e6)
+    bonus_scale: float = setting(0.05, "c: weight of the bonus; 0: none", least=0, most=1e6, tune="0.005:0.5:log")
     covariance: bool = setting(True, CONTROL, traced=True)
     fresh: bool = setting(False, "every iteration begins with a new policy, not with the last one")
     normalise: bool = setting(True, "normalise states by the mean and std of all states so far")
