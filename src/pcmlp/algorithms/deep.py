@@ -26,9 +26,9 @@ from pcmlp.algorithms.stages import (
     BONUS,
     COLLECT,
     STAGE,
+    choose_phi,
     drop_rows,
     feature_key,
-    freeze_after_first,
     restore_rows,
     round_up,
     stage_key,
@@ -229,7 +229,7 @@ def improve(
     trial, walked = settle(learner.trial, algo.rule, learner.policy, samples, mdp.horizon, learner.weight.largest, n)
     env_steps = learner.env_steps + jnp.sum(samples.valid)
     samples, rejected = drop_nonfinite(with_executed_actions(samples, mdp))
-    phi = freeze_after_first(n, algo.features.draw(feature_key(key), mdp, samples), learner.features)
+    phi = choose_phi(learner.seen.is_empty, algo.features.draw(feature_key(key), mdp, samples), learner.features)
     covariance = learner.covariance.add(second_moment(phi, samples))  # lines 6 and 7
     tested = learner.model.measure(mdp, samples)  # the model that pi_n was planned in, on rows it has not seen
     replay = learner.replay.add(samples)  # line 8

@@ -26,8 +26,8 @@ from pcmlp.algorithms.method import FREE_BUDGET, NO_IMAGINATION, Method
 from pcmlp.algorithms.stages import (
     COLLECT,
     STAGE,
+    choose_phi,
     feature_key,
-    freeze_after_first,
     round_up,
     stage_key,
     stage_keys,
@@ -209,7 +209,7 @@ def observe(
     value = mean_first_return(samples, mdp.horizon)
     env_steps = learner.env_steps + jnp.sum(samples.valid)
     samples, rejected = drop_nonfinite(with_executed_actions(samples, mdp))
-    phi = freeze_after_first(n, algo.features.draw(feature_key(key), mdp, samples), learner.bonus.bonus.features)
+    phi = choose_phi(n == 1, algo.features.draw(feature_key(key), mdp, samples), learner.bonus.bonus.features)
     covariance = learner.covariance.add(second_moment(phi, samples))
     sigma = choose_covariance(algo.covariance, covariance.matrix, phi, samples)
     promised = eqx.tree_at(lambda b: b.bonus.features, learner.bonus, phi)

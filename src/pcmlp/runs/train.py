@@ -22,6 +22,7 @@ from pcmlp.runs.config import RunConfig, build, to_json
 from pcmlp.runs.expect import describe_time
 from pcmlp.runs.folder import Lock, RunFolder, check_free
 from pcmlp.runs.group import iterate_runs
+from pcmlp.runs.logged import before_log, check_same_data, describe_logged, load_logged
 from pcmlp.runs.metrics import Row
 from pcmlp.runs.run import Run
 from pcmlp.runs.summary import read_summary
@@ -120,15 +121,19 @@ def open_run(
     if not (resume and (out / "config.json").exists()):
         check_free(out)
         problem, algorithm = build(config, problem)
-        return Run(config, problem, algorithm, *RunFolder.create(out, to_json(config)))
+        logged = load_logged(config, algorithm, problem.world.mdp)
+        return Run(config, problem, algorithm, *RunFolder.create(out, to_json(config)), logged=logged)
+    check_same_data(config, out)
     check_same(config, out, trust_code)
     problem, algorithm = build(config, problem)
     if is_finished(out, config):
         return None
+    logged = load_logged(config, algorithm, problem.world.mdp)
     lock = Lock(out)
     try:
-        run = Run(config, problem, algorithm, RunFolder(out), lock)
-        run.restore(latest_checkpoint(config, algorithm, run.world.mdp, out))
+        run = Run(config, problem, algorithm, RunFolder(out), lock, logged=logged)
+        before = before_log(algorithm, run.world.mdp, config, logged)
+        run.restore(latest_checkpoint(config, algorithm, run.world.mdp, out, before))
     except BaseException:
         lock.close()
         raise
@@ -144,6 +149,7 @@ def opening_lines(run: Run, out: Path) -> list[str]:
     lines = [f"{config.task_name}, {config.algo}: {seeds}, {each}, into {out}{resumed}"]
     if time := describe_time(config, run.world, config.num_iterations - (run.done or 0)):
         lines.append(time)
+    lines += describe_logged(config, run.logged)
     lines += [
         *world_notes(run.world, isinstance(run.algorithm, Deep)),
         *reward_free_notes(config.algorithm, run.problem),

@@ -46,7 +46,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Study:
-    """What is searched, and for what."""
+    """The settings that are searched, and the aim."""
 
     task: str
     algo: str
