@@ -16,6 +16,7 @@ from minari.data_collector import EpisodeBuffer
 from rich.console import Console
 from same_run import assert_same_run
 
+from pcmlp import DeepPCMLP
 from pcmlp.algorithms.logged import absorb, split
 from pcmlp.bonus import second_moment
 from pcmlp.cli import main
@@ -152,10 +153,8 @@ def test_a_run_from_data(run):
     assert metrics["env_steps"][:2] == [0, 0]
     assert summary["seeds"][0]["env_steps"] == 60
     said = run.with_suffix(".txt").read_text()
-    assert (
-        "data: starts from 130 steps in 14 episodes, which do not count as env steps; the replay holds the newest 70 of them"
-        in said
-    )
+    assert "data: starts from 130 steps in 14 episodes, which do not count as env steps" in said
+    assert "; the replay holds the newest 70 of them (replay_size)" in said
     assert sum(record.rows.valid.sum() for record in read(run / "episodes")) == 120  # real steps only
     config = from_json((run / "config.json").read_text())
     assert config.data == find_data(NAME)
@@ -287,3 +286,15 @@ def test_an_export_is_read_back(run, tmp_path):
     assert logged.rows.reward.shape == (total,)
     assert logged.rows.terminal.sum() == sum((rows.terminal & rows.valid).sum() for rows in walked)
     assert isinstance(logged.rows, Transitions)
+
+
+def test_an_agent_starts_from_data(tmp_path):
+    agent = DeepPCMLP("mountain-car", seed=3, settings=SMALL).start_from(NAME)
+    assert (agent.data_steps, agent.num_timesteps, agent.iteration) == (130, 0, 0)
+    heard = []
+    agent.learn(20, callback=lambda agent, metrics: heard.append(metrics))
+    assert (heard[0]["data_steps"], heard[0]["env_steps"]) == (130, 20)
+    agent.save(tmp_path / "agent.safetensors")
+    assert DeepPCMLP.load(tmp_path / "agent.safetensors").data_steps == 130
+    with pytest.raises(ConfigError, match="before the first learn"):
+        agent.start_from(NAME)
