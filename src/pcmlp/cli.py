@@ -218,7 +218,7 @@ def fail(line: str, code: int = BAD_INPUT) -> int:
         (r"\banother (algo|out)\b", r"another --\1"),
         (r"\b(resume|search)=True\b", r"--\1"),
         (r"\btrust_code=True\b", "--trust-code"),
-        (r"^(data|iteration|minari|objective|out|port|reward|space|success|terminal|trials)=", r"--\1 "),
+        (r"^(data|iteration|minari|objective|out|port|reward|space|success|terminal|trials|wandb)=", r"--\1 "),
         (r"^(data|minari|video): ", r"--\1: "),
     ):
         line = re.sub(argument, flag, line)

@@ -46,6 +46,8 @@ class Train:
     """End after the first iteration in which the certificate of every seed is at most EPS."""
     tensorboard: Switch = False
     """Write every number of metrics.csv for TensorBoard as well."""
+    wandb: Annotated[str | None, unset("PROJECT", "no")] = None
+    """Send every number of metrics.csv to this project of Weights & Biases as well."""
 
     def run(self, command: str) -> int:
         """Train, draw the pictures and show the results of each seed."""
@@ -71,6 +73,7 @@ class Train:
             resume=self.resume,
             trust_code=self.trust_code,
             tensorboard=self.tensorboard,
+            wandb=self.wandb,
             stop_when_certified=None if given is None else parse_float("stop_when_certified", given),
         )
         pictures = [] if summary["status"] == "interrupted" else draw_pictures(out)
