@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import shutil
 import warnings
 
 import equinox as eqx
@@ -22,6 +23,7 @@ from pcmlp.bonus import second_moment
 from pcmlp.cli import main
 from pcmlp.errors import ConfigError
 from pcmlp.replay import Transitions
+from pcmlp.runs.checkpoint import check_unchanged
 from pcmlp.runs.config import build, from_json, resolve, seed_keys, to_json
 from pcmlp.runs.dataset import find_data, load_data
 from pcmlp.runs.episodes import read
@@ -159,6 +161,7 @@ def test_a_run_from_data(run):
     config = from_json((run / "config.json").read_text())
     assert config.data == find_data(NAME)
     assert to_json(config) == (run / "config.json").read_text()
+    assert check_unchanged(run) is not None  # its manifest is that of the configuration
 
 
 def test_data_change_what_is_learned(run, tmp_path):
@@ -298,3 +301,11 @@ def test_an_agent_starts_from_data(tmp_path):
     assert DeepPCMLP.load(tmp_path / "agent.safetensors").data_steps == 130
     with pytest.raises(ConfigError, match="before the first learn"):
         agent.start_from(NAME)
+
+
+def test_a_damaged_record_of_data(run, tmp_path, capsys):
+    shutil.copytree(run, tmp_path / "copy")
+    place = tmp_path / "copy" / "config.json"
+    record = json.loads(place.read_text())
+    place.write_text(json.dumps({**record, "data": {"name": 3}}))
+    assert "not the configuration of a run" in refused(["eval", str(tmp_path / "copy")], capsys)

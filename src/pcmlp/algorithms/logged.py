@@ -7,7 +7,7 @@
 So Sigma and the model are what they would be if the cover had walked these rows, K by each policy, and the last of
 these iterations plans the policies for the first real step. Nothing here is counted as a real step: `env_steps` stays
 0, no policy is given a record for returns that are not its own, and all later rows of the replay are real ones.
-(paper: Algorithm 2 starts from nothing / here: it may start from data.)
+(paper: Algorithm 2 starts from nothing / here: it may start from data [BZ].)
 """
 
 import dataclasses

@@ -118,8 +118,7 @@ def configure(
     given: Mapping[str, str],
 ) -> RunConfig:
     """Return the checked configuration of a method on a task, with given settings that override the method's preset."""
-    method = find_method(algo)
-    name = given.get("preset", "ours")
+    method, name = find_method(algo), given.get("preset", "ours")
     preset = choose_preset(method, algo, name, task_name, task)
     check_used(given, algo, method.unused_reason)  # before a part may be replaced by one without the setting
     algorithm = overlay(overlay(method.algorithm, preset, NAMES), given, NAMES)
@@ -272,11 +271,11 @@ def drop_unused(record: dict[str, Any], config: RunConfig, path: str = "") -> di
 def from_json(text: str, *, trust_code: bool = False, where: str = "this run") -> RunConfig:
     """Return the configuration that `to_json` wrote. Code that it names is imported only if it is trusted."""
     record = parse_record(text)
-    task, algo, data = record["task"].pop("name"), record.pop("algo"), record.pop("data")
+    task, algo, data = record["task"].pop("name"), record.pop("algo"), record.pop("data", None)
     hashes, flat = record.pop("code", {}), {"eval_every": "0", **settings_of_record(record)}
     check_code({"task": task, "algo": algo, **flat}, hashes, trust_code, where)
-    given = [f"{key}={text}" for key, text in flat.items()]
-    return dataclasses.replace(resolve(task, algo, record["seeds"], record["steps"], given), data=data)
+    config = resolve(task, algo, record["seeds"], record["steps"], [f"{key}={text}" for key, text in flat.items()])
+    return dataclasses.replace(config, data=None if data is None else Data(**data))
 
 
 def parse_record(text: str) -> dict[str, Any]:
@@ -287,7 +286,8 @@ def parse_record(text: str) -> dict[str, Any]:
             check_type(record.get(name), kind, name)
         check_type(record["task"].get("name"), str, "task.name")
         check_type(record.get("code", {}), dict[str, str], "code")
-        record["data"] = from_record(Data, record["data"]) if "data" in record else None
+        if "data" in record:
+            from_record(Data, record["data"])
         return record
     except Damaged as error:
         raise ConfigError(
