@@ -25,6 +25,7 @@ from markdown_it import MarkdownIt
 
 from pcmlp import cli
 from pcmlp.commands.runs import Eval, Plan, Train
+from pcmlp.commands.tune import Tune
 from pcmlp.parts import NAMES, methods_for
 from pcmlp.runs import config as configuration
 from pcmlp.settings import overlay
@@ -40,7 +41,7 @@ PAGES = [
 TESTED = ("sh", "console", "python")
 LABEL = re.compile(r"<!-- docs-test: ((?:run|small)(?:, slow)?|file|read: \S.*?) -->\s*")
 COMMAND = re.compile(r"\s*(\$|pcmlp|python3?|pip|make|\.venv/bin/\w+) ")
-ELSEWHERE = ("ray", "tensorboard", "venv")  # programs of others whose arguments are theirs to check
+ELSEWHERE = ("ray", "tensorboard", "venv", "wandb")  # programs of others whose arguments are theirs to check
 
 
 @dataclass(frozen=True)
@@ -124,8 +125,9 @@ def check(words: list[str]) -> None:
         program, rest = rest[1], rest[2:]
     if program == "pcmlp":
         command = cli.parse(rest)
-        if isinstance(command, Train):
-            settings = [item for items in command.set for item in items] + ["reward_free=true"] * command.reward_free
+        if isinstance(command, Train | Tune):
+            settings = [item for items in command.set for item in items]
+            settings += ["reward_free=true"] * (isinstance(command, Train) and command.reward_free)
             configuration.resolve(command.task, command.algo, command.seeds, command.steps, settings)
     elif program == "make":
         targets = re.findall(r"^([\w.]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
@@ -157,6 +159,8 @@ def shrink(words: list[str]) -> list[str]:
     command = cli.parse(words)
     if isinstance(command, Eval):
         return [*_without(words, "--episodes"), "--episodes", "2"]
+    if isinstance(command, Tune):
+        return [*_without(words, "--trials"), "--trials", "2"]
     if isinstance(command, Plan) and command.search:
         return [*_without(_without(words, "--num-plans"), "--plan-length"), "--num-plans", "4", "--plan-length", "3"]
     if isinstance(command, Plan):

@@ -29,6 +29,7 @@ from pcmlp.commands import BAD_INPUT, FAILED, INTERRUPTED
 from pcmlp.commands.others import Bench, Doctor, List, Report, Theory, Watch
 from pcmlp.commands.paper import Paper
 from pcmlp.commands.runs import Eval, Export, Plan, Train
+from pcmlp.commands.tune import Tune
 from pcmlp.errors import ConfigError, RunStopped, describe, first_line, printable, similar
 
 
@@ -53,6 +54,7 @@ class Completion:
 COMMANDS: dict[str, type] = {
     "list": List,
     "train": Train,
+    "tune": Tune,
     "eval": Eval,
     "plan": Plan,
     "export": Export,
@@ -212,12 +214,12 @@ def fail(line: str, code: int = BAD_INPUT) -> int:
     """Print one line to stderr and return the exit code. The library names Python arguments, this line their flags."""
     line = printable(" ".join(line.split()))
     for argument, flag in (
-        (r"\b(give|such as) (algo|seeds|steps)=", r"\1 --\2 "),
+        (r"\b(give|such as) (algo|objective|seeds|steps)=", r"\1 --\2 "),
         (r"\banother (algo|out)\b", r"another --\1"),
         (r"\b(resume|search)=True\b", r"--\1"),
         (r"\btrust_code=True\b", "--trust-code"),
-        (r"^(iteration|minari|out|port|reward|success|terminal)=", r"--\1 "),
-        (r"^(minari|video): ", r"--\1: "),
+        (r"^(data|iteration|minari|objective|out|port|reward|space|success|terminal|trials|wandb)=", r"--\1 "),
+        (r"^(data|minari|video): ", r"--\1: "),
     ):
         line = re.sub(argument, flag, line)
     print(f"pcmlp: {line}", file=sys.stderr)

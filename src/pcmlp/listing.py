@@ -166,7 +166,8 @@ def part_rows(part: Part, path: str) -> list[Row]:
 
 def _row(key: str, field: Setting, value: Any, choices: Any = None) -> Row:
     if not isinstance(value, Part):
-        return key, show(value), str(field.limits) if field.limits != Limits() else "", field.help
+        tune = f"; tune: {field.tune}" if field.tune else ""
+        return key, show(value), str(field.limits) if field.limits != Limits() else "", f"{field.help}{tune}"
     group, own = key.removesuffix(".name"), NAMES.name_of(value)
     if own is None:  # a part that cannot be chosen
         return f"{group}.*", "", "", field.help
@@ -186,7 +187,8 @@ def settings_page() -> str:
         "(episodes of an evaluation), and `eval_every` (env steps between evaluations; 0: every iteration is",
         "evaluated). A preset changes some defaults for a kind of task. Settings of a method's parts are below, under",
         "Parts; a method's own table has only those whose default it changes. `pcmlp list NAME` prints all settings",
-        "and presets of a method, and the settings of a task or a part.",
+        "and presets of a method, and the settings of a task or a part. Where a meaning ends in `tune`, `pcmlp tune`",
+        "searches among these values, unless it is told otherwise.",
         "",
         "## Methods",
     ]

@@ -64,10 +64,8 @@ class Limits(NamedTuple):
 
     def __str__(self) -> str:
         least, most, above, below = (None if limit is None else f"{limit:.10g}" for limit in self)
-        if least and most:
-            return f"{least} to {most}"
-        if least and below:
-            return f"from {least} to below {below}"
+        if least and (most or below):
+            return f"{least} to {most}" if most else f"from {least} to below {below}"
         if least:
             return f"{least} or more"
         return " and ".join([*([f"above {above}"] if above else []), *([f"at most {most}"] if most else [])])
@@ -82,6 +80,7 @@ class Setting(NamedTuple):
     help: str
     limits: Limits
     tiny: Any  # a value for runs of milliseconds; None: the default is small enough
+    tune: str | None  # the values among which `pcmlp tune` searches, such as 0.01:1:log; None: it leaves it alone
 
 
 def setting(
@@ -93,11 +92,12 @@ def setting(
     above: Real | None = None,
     below: Real | None = None,
     tiny: Any = None,
+    tune: str | None = None,
     traced: bool | None = None,
 ) -> Any:
     """Declare a field of a `Part` as a setting."""
     traced = isinstance(default, float | Part) if traced is None else traced
-    about = {"help": help, "limits": Limits(least, most, above, below), "tiny": tiny}
+    about = {"help": help, "limits": Limits(least, most, above, below), "tiny": tiny, "tune": tune}
     return eqx.field(default=default, static=not traced, metadata=about)
 
 
@@ -116,7 +116,7 @@ class Part(eqx.Module):
 @functools.cache
 def settings_of(part: type) -> tuple[Setting, ...]:
     """Return the settings of a class, in the order of its fields."""
-    hints, about = typing.get_type_hints(part), ("help", "limits", "tiny")
+    hints, about = typing.get_type_hints(part), ("help", "limits", "tiny", "tune")
     declared = [field for field in dataclasses.fields(part) if "help" in field.metadata]
     return tuple(Setting(f.name, hints[f.name], f.default, *(f.metadata[name] for name in about)) for f in declared)
 

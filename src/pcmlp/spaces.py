@@ -11,7 +11,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from pcmlp.boundary import Layout
 from pcmlp.choices import Choices
@@ -33,6 +33,11 @@ class Range(eqx.Module):
 
     low: Float[Array, " n"]
     high: Float[Array, " n"]
+
+    @property
+    def is_empty(self) -> Bool[Array, ""]:
+        """Whether no vector is between the bounds, as before anything was seen."""
+        return jnp.any(self.low > self.high)
 
     def clip(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
         """Return the nearest vector within the bounds."""

@@ -8,17 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from pcmlp.agent import saved
+from pcmlp.agent import learning, saved
 from pcmlp.agent.callbacks import Logger, as_callbacks
-from pcmlp.agent.learning import (
-    check_count,
-    choose_evaluator,
-    count_iterations,
-    measure,
-    open_listeners,
-    score,
-    take_steps,
-)
 from pcmlp.agent.predicting import choose_policies, predict
 from pcmlp.agent.setup import Absent, Host, Made, Settings, Wanted, find_device, set_up, use_device
 from pcmlp.algorithms.deep import DeepLearner
@@ -91,6 +82,7 @@ class DeepPCMLP:
         self.last_steps: Transitions | None = None
         self.logger, self._device = Logger(None), device
         self._learner: DeepLearner | None = None
+        self.data_steps = 0  # logged steps that it has started from
         self._bonus, self._newest = 0.0, False
         self._first_step = 0  # env steps at which `num_timesteps` begins
         self.log_folder: Path | None = None
@@ -150,6 +142,13 @@ class DeepPCMLP:
                 self._learner = saved.restore(named_arrays(self._learner), made, "set_env")
             self._take_over(made)
 
+    def start_from(self, data: str) -> "DeepPCMLP":
+        """Take in the steps of a Minari dataset before anything was learned, and return the agent. They fill the
+        replay, Sigma and the model, and count as `data_steps`, not as env steps."""
+        with use_device(self._device):
+            self._learner, self.data_steps = learning.start_from(self.made, self.iteration, data)
+        return self
+
     def learn(
         self,
         total_timesteps: int | float,
@@ -178,21 +177,22 @@ class DeepPCMLP:
         so far with a reward above 0), `ends_seen` (real steps so far that ended an episode before the horizon)
         and, after an evaluation, `eval_return_mean`, `eval_return_std` and, if the task has a success, `eval_success`.
         """
-        number = count_iterations(self.config, self.problem, total_timesteps)
+        number = learning.count_iterations(self.config, self.problem, total_timesteps)
         callbacks = as_callbacks(callback, self, number * int(self.config.steps_per_iteration))
-        log_interval = check_count("log_interval", log_interval, 1)
+        log_interval = learning.check_count("log_interval", log_interval, 1)
         is_heard = bool(callbacks or progress_bar or self.verbose or self.tensorboard_log)
-        evaluator = choose_evaluator(self.problem, self.algorithm, self.keys, eval_episodes, is_heard)
+        evaluator = learning.choose_evaluator(self.problem, self.algorithm, self.keys, eval_episodes, is_heard)
         if reset_num_timesteps:
             self._first_step, self.log_folder = self._env_steps, None
-        callbacks = [*open_listeners(self, number, log_interval, tb_log_name, progress_bar), *callbacks]
+        callbacks = learning.open_listeners(self, number, log_interval, tb_log_name, progress_bar) + callbacks
         began = time.perf_counter()
         try:
             with answer_ctrl_c(), use_device(self._device), listening(callbacks):
                 for _ in range(number):
                     # Only a complete iteration counts: if the environment fails, the agent is unchanged.
                     iteration = self.algorithm.iterate(self.keys, self.world, self.learner, self.iteration + 1)
-                    metrics = self._finish(iteration) | score(evaluator, self.learner, self.problem.success_return)
+                    metrics = self._finish(iteration)
+                    metrics |= learning.score(evaluator, self.learner, self.problem.success_return)
                     if "eval_success" in metrics:
                         self._succeeded = bool(self._succeeded) or metrics["eval_success"] > 0
                     if not notify(callbacks, self, metrics | {"wall_s": time.perf_counter() - began}):
@@ -206,17 +206,17 @@ class DeepPCMLP:
     def _finish(self, iteration: Iteration) -> dict[str, Any]:
         """Take over a complete iteration; return what was measured in it."""
         assert isinstance(iteration.learner, DeepLearner)
-        steps = take_steps(iteration)
+        steps = learning.take_steps(iteration)
         self._learner, self.iteration, self.last_steps = iteration.learner, self.iteration + 1, steps
         self.findings.add([jax.tree.map(lambda values: values[None], steps)])
-        measured = measure(iteration)
+        measured = learning.measure(iteration)
         self._bonus = measured["bonus_mean"]  # per step
         counts = {**self._counts(), "env_steps": self._env_steps}
         return measured | {name: float(count) for name, count in counts.items()}
 
     def _counts(self) -> dict[str, int]:
         """Return the counts that learning continues from."""
-        return {"iteration": self.iteration, **self.findings.counts(0)}
+        return {"iteration": self.iteration, "data_steps": self.data_steps, **self.findings.counts(0)}
 
     @property
     def nothing_found(self) -> str | None:
@@ -249,7 +249,7 @@ class DeepPCMLP:
     def evaluate(self, episodes: int = 20) -> tuple[float, float]:
         """Return the mean and standard deviation of the return of the policy that `predict` uses, without its noise,
         over a number of episodes that are not used for learning."""
-        episodes = check_count("episodes", episodes, 1)
+        episodes = learning.check_count("episodes", episodes, 1)
         with use_device(self._device):
             policies = choose_policies(self.learner, self._newest).resolve()
             returns = self.problem.world.evaluate(evaluation_keys(self.keys), policies, episodes)
@@ -295,6 +295,6 @@ class DeepPCMLP:
             agent = DeepPCMLP.__new__(DeepPCMLP)
             agent._begin(made, verbose, tensorboard_log, chosen)
             agent._learner = saved.restore(arrays, made, str(path))
-        agent.iteration, agent._newest = int(facts["iteration"]), newest
+        agent.iteration, agent._newest, agent.data_steps = int(facts["iteration"]), newest, facts.get("data_steps", 0)
         agent.findings.rewards_seen[0], agent.findings.ends_seen[0] = facts["rewards_seen"], facts["ends_seen"]
         return agent

@@ -1,5 +1,6 @@
 """What surrounds the iterations of `DeepPCMLP.learn`: checks, evaluation, the folder for TensorBoard, first lines."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from pcmlp.replay import Transitions
 from pcmlp.runs.callbacks import Callback, say, show_progress
 from pcmlp.runs.compiling import Compiling
 from pcmlp.runs.config import MOST_EPISODES, RunConfig
+from pcmlp.runs.dataset import find_data
 from pcmlp.runs.evaluate import Evaluator, evaluation_keys
 from pcmlp.runs.findings import may_be_unseen
+from pcmlp.runs.logged import begin, load_logged
 from pcmlp.runs.train import world_notes
 from pcmlp.settings import parse_int
 from pcmlp.types import Iteration, Problem
@@ -36,6 +39,17 @@ def count_iterations(config: RunConfig, problem: Problem, total_timesteps: int |
             f"total_timesteps={steps}: less than one iteration, which takes {each} env steps; give {each} or more"
         )
     return steps // each
+
+
+def start_from(made: Made, iteration: int, name: str) -> tuple[DeepLearner, int]:
+    """Return the learner of an agent that starts from a Minari dataset, and the number of its steps."""
+    if iteration > 0:
+        raise ConfigError(f"data={name}: this agent has learned already; start from data before the first learn(...)")
+    config = dataclasses.replace(made.config, data=find_data(name))
+    logged = load_logged(config, made.algorithm, made.world.mdp)
+    learner = begin(made.algorithm, made.world.mdp, config, logged)
+    assert isinstance(learner, DeepLearner)
+    return learner, 0 if config.data is None else config.data.steps
 
 
 def check_count(name: str, value: Any, least: int) -> int:

@@ -26,9 +26,9 @@ from pcmlp.algorithms.stages import (
     BONUS,
     COLLECT,
     STAGE,
+    choose_phi,
     drop_rows,
     feature_key,
-    freeze_after_first,
     restore_rows,
     round_up,
     stage_key,
@@ -86,20 +86,27 @@ class Deep(Algorithm):
     planner: Planner = setting(TRPO(), "planning oracle")
     bonus: Bonus = setting(Elliptical(), "the bonus that rewards novelty")
     bonus_scale: float | Literal["auto"] = setting(
-        0.05, "c: weight of the bonus; 0: none; auto: in units of the reward", least=0, most=1e6, traced=True
+        0.05,
+        "c: weight of the bonus; 0: none; auto: in units of the reward",
+        least=0,
+        most=1e6,
+        tune="0.005:0.5:log",
+        traced=True,
     )
     rescales: bool = setting(False, "plan in units of the largest reward of one step", traced=True)
     ridge: float = setting(1e-3, "lambda of Sigma; below 1e-6 it is lost in rounding", least=1e-6, most=1e6)
     covariance: bool = setting(True, CONTROL, traced=True)
     samples_per_policy: int = setting(200, "K: real steps of one iteration, in whole episodes", least=1, tiny=20)
-    rounds: int = setting(2, "rounds of model and planner updates in one iteration", least=1, tiny=1)
+    rounds: int = setting(2, "rounds of model and planner updates in one iteration", least=1, tiny=1, tune="1:8:log")
     deploys: Literal["exploring", "newest", "imagined", "proven"] = setting(
         "newest", "which policy is deployed: the exploring one, or one of those that are planned without the bonus"
     )
     fresh: bool = setting(True, "every iteration plans from a new policy, not from the last one")
     replay_size: int = setting(30_000, "rows of the replay buffer D", least=1, most=2**31 - 1, tiny=50)
     num_starts: int = setting(1024, "states that imagined episodes begin at", least=1, most=1_000_000, tiny=16)
-    replay_starts: float = setting(0.5, "share of imagined episodes that begin at a replayed state", least=0, most=1)
+    replay_starts: float = setting(
+        0.5, "share of imagined episodes that begin at a replayed state", least=0, most=1, tune="0.2:0.95"
+    )
     relabel: float = setting(0.0, "share of replayed states whose goal is one reached soon after", least=0, most=1)
     margin: float = setting(3.0, "how far imagined states may leave the range of real ones, in ranges", least=0)
     bounded: bool = setting(True, "whether imagined states are kept near real ones", traced=True)
@@ -222,7 +229,7 @@ def improve(
     trial, walked = settle(learner.trial, algo.rule, learner.policy, samples, mdp.horizon, learner.weight.largest, n)
     env_steps = learner.env_steps + jnp.sum(samples.valid)
     samples, rejected = drop_nonfinite(with_executed_actions(samples, mdp))
-    phi = freeze_after_first(n, algo.features.draw(feature_key(key), mdp, samples), learner.features)
+    phi = choose_phi(learner.seen.is_empty, algo.features.draw(feature_key(key), mdp, samples), learner.features)
     covariance = learner.covariance.add(second_moment(phi, samples))  # lines 6 and 7
     tested = learner.model.measure(mdp, samples)  # the model that pi_n was planned in, on rows it has not seen
     replay = learner.replay.add(samples)  # line 8

@@ -53,7 +53,7 @@ class PCMLP(Algorithm):
     planner: Planner = setting(ValueIteration(), "planning oracle OP")
     samples_per_policy: int = setting(20, "K: samples of each policy", least=1)
     ridge: float = setting(0.01, "lambda of Sigma; below 1e-6 it is lost in rounding", least=1e-6, most=1e6)
-    bonus_scale: float = setting(0.1, "c: weight of the bonus; 0: none", least=0, most=1e6)
+    bonus_scale: float = setting(0.1, "c: weight of the bonus; 0: none", least=0, most=1e6, tune="0.005:0.5:log")
     # paper: K and M are independent draws, each one step of a separate episode / here: by default all steps of whole
     # episodes (draws=iid is the paper's version), and the model is fitted to the K samples of every policy so far,
     # not to M fresh ones (setting `fit_samples` is the paper's version). See docs/deviations.md.

@@ -26,8 +26,8 @@ from pcmlp.algorithms.method import FREE_BUDGET, NO_IMAGINATION, Method
 from pcmlp.algorithms.stages import (
     COLLECT,
     STAGE,
+    choose_phi,
     feature_key,
-    freeze_after_first,
     round_up,
     stage_key,
     stage_keys,
@@ -73,7 +73,7 @@ class PCPG(Algorithm):
     updates: int = setting(4, "updates of the policy in one iteration", least=1, tiny=1)
     batch_steps: int = setting(2_000, "real steps for each update, in whole episodes", least=1, tiny=40)
     ridge: float = setting(1e-3, "lambda of Sigma", least=1e-6, most=1e6)
-    bonus_scale: float = setting(0.05, "c: weight of the bonus; 0: none", least=0, most=1e6)
+    bonus_scale: float = setting(0.05, "c: weight of the bonus; 0: none", least=0, most=1e6, tune="0.005:0.5:log")
     covariance: bool = setting(True, CONTROL, traced=True)
     fresh: bool = setting(False, "every iteration begins with a new policy, not with the last one")
     normalise: bool = setting(True, "normalise states by the mean and std of all states so far")
@@ -209,7 +209,7 @@ def observe(
     value = mean_first_return(samples, mdp.horizon)
     env_steps = learner.env_steps + jnp.sum(samples.valid)
     samples, rejected = drop_nonfinite(with_executed_actions(samples, mdp))
-    phi = freeze_after_first(n, algo.features.draw(feature_key(key), mdp, samples), learner.bonus.bonus.features)
+    phi = choose_phi(n == 1, algo.features.draw(feature_key(key), mdp, samples), learner.bonus.bonus.features)
     covariance = learner.covariance.add(second_moment(phi, samples))
     sigma = choose_covariance(algo.covariance, covariance.matrix, phi, samples)
     promised = eqx.tree_at(lambda b: b.bonus.features, learner.bonus, phi)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Bool, Int, Key
 
 from pcmlp.programs import program
 from pcmlp.replay import Replay, Transitions, drop_nonfinite
@@ -19,7 +19,7 @@ from pcmlp.types import MDP, Features, Problem, World, never
 # The key of an iteration is the seed's key with the iteration number folded in, then one of these uses. Other keys of a
 # seed fold in a number that no iteration has.
 COLLECT, STAGE, BONUS = 0, 1, 2
-EVALUATION, FEATURES, PLANNING, PROMISE = (2**31 + i for i in range(4))
+EVALUATION, FEATURES, PLANNING, PROMISE, LOGGED = (2**31 + i for i in range(5))
 
 
 def stage_key(key: Key[Array, ""], n: Int[Array, ""] | int, use: int) -> Key[Array, ""]:
@@ -42,9 +42,9 @@ def feature_key(key: Key[Array, ""]) -> Key[Array, ""]:
     return jr.fold_in(key, FEATURES)
 
 
-def freeze_after_first(n: Int[Array, ""], new: Features, old: Features) -> Features:
+def choose_phi(is_first: Bool[Array, ""], new: Features, old: Features) -> Features:
     """Return the phi that was drawn after the first samples: Sigma is a sum over one phi, so phi must not change."""
-    return select(n == 1, new, old)
+    return select(is_first, new, old)
 
 
 def with_executed_actions(samples: Transitions, mdp: MDP) -> Transitions:

@@ -1,7 +1,7 @@
 """`pcmlp train`, `eval`, `plan` and `export`: the commands that make and use a run folder."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,6 +34,8 @@ class Train:
     """The run folder, new or empty."""
     set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE [KEY=VALUE ...]")] = ()
     """Any other setting, such as bonus_scale=0 or task.horizon=10; `pcmlp list ALGO` shows the keys."""
+    data: Annotated[str | None, unset("MINARI", "start from nothing")] = None
+    """Start from the steps of this Minari dataset; Deep PC-MLP and methods with its loop can."""
     reward_free: Switch = False
     """Explore without the task's reward."""
     resume: Switch = False
@@ -44,6 +46,8 @@ class Train:
     """End after the first iteration in which the certificate of every seed is at most EPS."""
     tensorboard: Switch = False
     """Write every number of metrics.csv for TensorBoard as well."""
+    wandb: Annotated[str | None, unset("PROJECT", "no")] = None
+    """Send every number of metrics.csv to this project of Weights & Biases as well."""
 
     def run(self, command: str) -> int:
         """Train, draw the pictures and show the results of each seed."""
@@ -51,10 +55,13 @@ class Train:
         prepare_device(self.task if self.algo is None else f"{self.task}, {self.algo}")
         from pcmlp.runs import train as training
         from pcmlp.runs.config import resolve
+        from pcmlp.runs.dataset import find_data
         from pcmlp.settings import parse_float
 
         settings = [item for items in self.set for item in items] + ["reward_free=true"] * self.reward_free
         config = resolve(self.task, self.algo, self.seeds, self.steps, settings)
+        if self.data is not None:
+            config = replace(config, data=find_data(self.data))
         given = self.stop_when_certified
         out = self.out or Path("runs") / re.sub("[:/]", "-", f"{self.task}-{config.algo}")
         console = Console()
@@ -66,6 +73,7 @@ class Train:
             resume=self.resume,
             trust_code=self.trust_code,
             tensorboard=self.tensorboard,
+            wandb=self.wandb,
             stop_when_certified=None if given is None else parse_float("stop_when_certified", given),
         )
         pictures = [] if summary["status"] == "interrupted" else draw_pictures(out)

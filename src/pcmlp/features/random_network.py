@@ -57,7 +57,7 @@ class RandomNetwork(FeatureMap):
     """The last hidden layer of a random network."""
 
     sizes: tuple[int, ...] = setting((500, 500), "hidden layers; phi is the last one", least=1, tiny=(16, 16))
-    norm: float = setting(1.0, "largest |phi| over the task's states", above=0, most=1)
+    norm: float = setting(1.0, "largest |phi| over the task's states", above=0, most=1, tune="0.1:1:log")
     action_weight: float = setting(0.2, "weight of actions relative to states", above=0)
     dims: tuple[int, ...] | None = setting(None, "coordinates of the state that phi uses; none: all", least=0)
     distinct: bool = setting(False, "leave out copies and goals, where the task declares them and dims is none")

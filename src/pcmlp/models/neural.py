@@ -112,10 +112,10 @@ class Neural(Model):
 
     sizes: tuple[int, ...] = setting((500, 500), "hidden layers", least=1, tiny=(16, 16))
     members: int = setting(1, "networks; each imagined step uses one of them", least=1)
-    steps: int = setting(100, "C: SGD steps of one round", least=1, tiny=2)
+    steps: int = setting(100, "C: SGD steps of one round", least=1, tiny=2, tune="50:400:log")
     batch: int = setting(128, "windows of one SGD step", least=1, tiny=16)
     unroll: int = setting(2, "L: steps of the loss", least=1)
-    rate: float = setting(1e-3, "learning rate of Adam", above=0)
+    rate: float = setting(1e-3, "learning rate of Adam", above=0, tune="0.0003:0.003:log")
     decay: float = setting(1e-5, "weight decay, as a part of the gradient", least=0)
     clip: float = setting(2.0, "largest norm of the gradient", above=0)
     geometry: bool = setting(False, "whether what a task declares of its coordinates is used and not learned")

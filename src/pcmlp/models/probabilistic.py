@@ -119,7 +119,7 @@ class Probabilistic(Model):
     elites: int | None = setting(None, "number of best networks, which predict; none: all", least=1)
     steps: int = setting(1_000, "SGD steps of one round, for each network", least=1, tiny=2)
     batch: int = setting(32, "rows of one SGD step", least=1, tiny=16)
-    rate: float = setting(1e-3, "learning rate of Adam", above=0)
+    rate: float = setting(1e-3, "learning rate of Adam", above=0, tune="0.0003:0.003:log")
     decay: float = setting(1e-4, "weight decay, as a part of the gradient", least=0)
 
     def check(self) -> None:

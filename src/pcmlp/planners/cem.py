@@ -26,7 +26,7 @@ class CEM(Shooting):
 
     iterations: int = setting(4, "updates of mean and variance in one refinement", least=1, tiny=1)
     elites: int = setting(20, "best plans that the next distribution is fitted to", least=1, tiny=2)
-    noise_std: float = setting(1.0, "std of the first sample, in half action ranges", above=0)
+    noise_std: float = setting(1.0, "std of the first sample, in half action ranges", above=0, tune="0.2:1:log")
     # paper: independent noise (MPPI) / here: correlated noise, which keeps a direction for several steps; independent
     # noise averages out over a plan.
     correlation: float = setting(0.8, "correlation of the noise at consecutive steps", least=0, below=1)

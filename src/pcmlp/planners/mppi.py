@@ -25,8 +25,8 @@ from pcmlp.types import MDP, State
 class MPPI(Shooting):
     """Model-predictive path integral control, which replans at every step."""
 
-    temperature: float = setting(0.2, "lambda of the weights", above=0)
-    noise_cov: float = setting(0.3, "Sigma = noise_cov I, in half action ranges", above=0)
+    temperature: float = setting(0.2, "lambda of the weights", above=0, tune="0.05:1:log")
+    noise_cov: float = setting(0.3, "Sigma = noise_cov I, in half action ranges", above=0, tune="0.05:1:log")
     # paper: independent noise / here: optionally correlated in time, so that noise keeps a direction for several steps
     correlation: float = setting(0.0, "correlation of the noise at consecutive steps", least=0, below=1)
     # paper: the same amount of noise in every plan / here: optionally a geometric range, from `least_noise` times the

@@ -101,9 +101,9 @@ class SAC(Planner):
     length: int = setting(5, "steps of each imagined episode", least=1)
     batch: int = setting(256, "rows of one gradient step", least=1, tiny=16)
     discount: float = setting(0.99, "discount", least=0, most=1)
-    rate: float = setting(3e-4, "learning rate of Adam", above=0)
+    rate: float = setting(3e-4, "learning rate of Adam", above=0, tune="0.0001:0.001:log")
     slowness: float = setting(0.005, "share of the critics that moves into their slow copies per step", above=0, most=1)
-    entropy: float = setting(-0.5, "entropy that the policy keeps, per dimension of actions")
+    entropy: float = setting(-0.5, "entropy that the policy keeps, per dimension of actions", tune="-1.5:-0.2")
     sizes: tuple[int, ...] = setting((256, 256), "hidden layers of actor and critics", least=1, tiny=(8,))
     # A wrong model may lead far from all data. There the value of a net without layer norm grows with the distance, and
     # targets made of such values grow without bound (Ball et al. 2023; half-cheetah: one seed of four).

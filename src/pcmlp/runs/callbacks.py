@@ -22,7 +22,7 @@ Callback = Callable[[Any, dict[str, float]], bool | None]
 _LONG_S = 24 * 3600.0  # iterations within this time are used to estimate the remaining time
 _CLOCK = 9  # columns of the clock beside a note
 _LINES = 20  # number of lines that plain progress prints
-_AXES = ("iteration", "seed", "env_steps")  # columns that are not curves
+AXES = ("iteration", "seed", "env_steps")  # columns that are not curves
 
 
 @contextlib.contextmanager
@@ -193,7 +193,7 @@ class TensorBoard(contextlib.AbstractContextManager):
         try:
             for row in source.latest if self._writers else ():
                 for name, value in row.items():
-                    if name not in _AXES and value is not None:
+                    if name not in AXES and value is not None:
                         self._writers[row["seed"]].add_scalar(name, value, row["env_steps"])
                 self._writers[row["seed"]].flush()
         except OSError as error:

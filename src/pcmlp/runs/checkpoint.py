@@ -11,14 +11,16 @@ of the learner depends on it (Algorithm 2; the cover of Algorithm 1 has a place 
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
 
 from pcmlp.errors import ConfigError, first_line
+from pcmlp.replay import Transitions
 from pcmlp.runs import episodes
 from pcmlp.runs.arrays import load_facts_and_arrays, read_facts, restore_tree, save_tree
 from pcmlp.runs.config import RunConfig, seed_keys, to_json
@@ -221,8 +223,11 @@ def check_unchanged(run: Path) -> Manifest | None:
     return manifest
 
 
-def latest_checkpoint(config: RunConfig, algorithm: Algorithm, mdp: MDP, run: Path) -> Checkpoint | None:
-    """Load the newest checkpoint, with its replay; None if there is none and the run starts from the beginning."""
+def latest_checkpoint(
+    config: RunConfig, algorithm: Algorithm, mdp: MDP, run: Path, before: Iterable[Transitions] = ()
+) -> Checkpoint | None:
+    """Load the newest checkpoint, with its replay, in which the rows `before` came first; None if there is none and the
+    run starts from the beginning."""
     folder = run / "checkpoint"
     found = iterations(folder)
     if not found:
@@ -248,7 +253,7 @@ def latest_checkpoint(config: RunConfig, algorithm: Algorithm, mdp: MDP, run: Pa
         raise ConfigError(_misfit(config, run, str(error))) from error
     _check_files(run, folder, found)
     walked = (record.rows for record in episodes.read(run / "episodes", facts.log_bytes))
-    return Checkpoint(algorithm.restore_replay(point.learner, mdp, walked), facts)
+    return Checkpoint(algorithm.restore_replay(point.learner, mdp, chain(before, walked)), facts)
 
 
 def _check_files(run: Path, folder: Path, found: list[int]) -> None:

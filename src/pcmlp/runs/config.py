@@ -4,6 +4,7 @@ Settings belong to the classes that use them (`settings`), so this module only f
 given values, and checks conditions that involve several parts. All of it happens before anything is compiled.
 """
 
+import dataclasses
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +21,8 @@ from pcmlp.algorithms import METHODS
 from pcmlp.algorithms.method import Method
 from pcmlp.errors import ConfigError
 from pcmlp.parts import NAMES, find_known, find_method, methods_for
-from pcmlp.runs.durable import Damaged, check_type, parse_json
+from pcmlp.runs.dataset import Data
+from pcmlp.runs.durable import Damaged, check_type, from_record, parse_json
 from pcmlp.runs.keys import (
     FLAGS,
     check_choices,
@@ -28,6 +30,7 @@ from pcmlp.runs.keys import (
     check_used,
     parse_seeds,
     round_up_samples,
+    show_changed,
     split_settings,
     unused_reason,
 )
@@ -58,6 +61,7 @@ class RunConfig:
     preset: str = "ours"
     eval_episodes: int = DEFAULT_EPISODES
     eval_every: int = 0  # env steps between evaluations; 0: every iteration is evaluated
+    data: Data | None = None  # the logged steps that it starts from
     code: Mapping[str, str] = field(default_factory=dict)  # files of the user's code that the run uses -> SHA-256
 
     @property
@@ -114,8 +118,7 @@ def configure(
     given: Mapping[str, str],
 ) -> RunConfig:
     """Return the checked configuration of a method on a task, with given settings that override the method's preset."""
-    method = find_method(algo)
-    name = given.get("preset", "ours")
+    method, name = find_method(algo), given.get("preset", "ours")
     preset = choose_preset(method, algo, name, task_name, task)
     check_used(given, algo, method.unused_reason)  # before a part may be replaced by one without the setting
     algorithm = overlay(overlay(method.algorithm, preset, NAMES), given, NAMES)
@@ -204,7 +207,7 @@ def build(config: RunConfig, problem: Problem | None = None) -> tuple[Problem, A
         line = str(error)
         if line.startswith("features "):
             features = next(part for key, _, part in walk(config.algorithm) if key == "features.name")
-            line = f"{_show_changed(features, 'features')}: {line}"
+            line = f"{show_changed(features, 'features')}: {line}"
         named = re.match(r"features|model|algo|[\w.]+=", line)
         raise ConfigError(line if named else f"algo={config.algo}: {line}") from error
 
@@ -221,14 +224,7 @@ def build_problem(task: Task) -> Problem:
     except (TypeError, ValueError) as error:  # a ConfigError, or an array of the wrong kind in a user's file
         line = str(error).splitlines()[0]
         named = isinstance(error, ConfigError) and line.startswith(("task.", "environment", "horizon="))
-        raise ConfigError(line if named else f"{_show_changed(task, 'task')}: {line}") from error
-
-
-def _show_changed(part: Part, group: str) -> str:
-    """Return the settings of a part that are not its defaults, for an error message about their combination."""
-    changed = {key: value for key, setting, value in walk(part, f"{group}.") if value != setting.default}
-    pairs = " ".join(f"{key}={show(value)}" for key, value in changed.items())
-    return pairs or f"{group}.name={NAMES.name_of(part)}"
+        raise ConfigError(line if named else f"{show_changed(task, 'task')}: {line}") from error
 
 
 def tiny_overrides(config: RunConfig) -> list[str]:
@@ -253,6 +249,7 @@ def to_json(config: RunConfig) -> str:
         "eval_episodes": config.eval_episodes,
         **({"eval_every": config.eval_every} if config.eval_every else {}),
         **drop_unused(to_record(config.algorithm, NAMES), config),
+        **({"data": dataclasses.asdict(config.data)} if config.data else {}),
         **({"code": dict(config.code)} if config.code else {}),
     }
     return json.dumps(record, indent=2) + "\n"
@@ -274,10 +271,11 @@ def drop_unused(record: dict[str, Any], config: RunConfig, path: str = "") -> di
 def from_json(text: str, *, trust_code: bool = False, where: str = "this run") -> RunConfig:
     """Return the configuration that `to_json` wrote. Code that it names is imported only if it is trusted."""
     record = parse_record(text)
-    task, algo = record["task"].pop("name"), record.pop("algo")
+    task, algo, data = record["task"].pop("name"), record.pop("algo"), record.pop("data", None)
     hashes, flat = record.pop("code", {}), {"eval_every": "0", **settings_of_record(record)}
     check_code({"task": task, "algo": algo, **flat}, hashes, trust_code, where)
-    return resolve(task, algo, record["seeds"], record["steps"], [f"{key}={text}" for key, text in flat.items()])
+    config = resolve(task, algo, record["seeds"], record["steps"], [f"{key}={text}" for key, text in flat.items()])
+    return dataclasses.replace(config, data=None if data is None else Data(**data))
 
 
 def parse_record(text: str) -> dict[str, Any]:
@@ -288,6 +286,8 @@ def parse_record(text: str) -> dict[str, Any]:
             check_type(record.get(name), kind, name)
         check_type(record["task"].get("name"), str, "task.name")
         check_type(record.get("code", {}), dict[str, str], "code")
+        if "data" in record:
+            from_record(Data, record["data"])
         return record
     except Damaged as error:
         raise ConfigError(

@@ -6,7 +6,6 @@ An episode's last step is a termination if the MDP ended there, and a truncation
 if no more steps were collected.
 """
 
-import importlib.util
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from pcmlp.errors import ConfigError, first_line
 from pcmlp.runs.checkpoint import check_unchanged
 from pcmlp.runs.config import build_problem
 from pcmlp.runs.config_file import load_task
+from pcmlp.runs.dataset import check_name
 from pcmlp.runs.durable import Damaged
 from pcmlp.runs.episodes import Record, log_path, read
 from pcmlp.runs.summary import read_summary
@@ -29,7 +29,6 @@ from pcmlp.tasks.action_spaces import space_of
 from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.types import World
 
-_NEEDED = ("minari", "h5py")  # Minari needs h5py to write files
 _PER_EPISODE = 20_000  # bytes of HDF5 overhead per episode
 _PADDING = 1.5  # factor by which HDF5 enlarges the numbers
 
@@ -49,7 +48,7 @@ class Episode(NamedTuple):
 def export(run: Path, name: str, *, trust_code: bool = False, say: Callable[[str], object] = lambda line: None) -> Any:
     """Write the dataset and return it; bad input writes nothing. `say` is called with a line about a damaged log, of
     which only the beginning is exported."""
-    check_name(name)
+    check_name("minari", name)
     task, record = load_task(run, trust_code=trust_code)
     world, folder = build_problem(task).world, run / "episodes"
     mdp = world.mdp
@@ -74,23 +73,6 @@ def export(run: Path, name: str, *, trust_code: bool = False, say: Callable[[str
         summary = read_summary(run)
         about |= {"command": summary.get("command", ""), "versions": summary.get("versions", {})}
     return write(name, episodes, world, about)
-
-
-def check_name(name: str) -> None:
-    """Raise unless Minari is installed and accepts the name."""
-    for package in _NEEDED:
-        if importlib.util.find_spec(package) is None:
-            raise ConfigError(f"minari: needs {package}; pip install 'pcmlp[minari]'")
-    from minari.dataset.minari_dataset import parse_dataset_id
-
-    try:
-        parse_dataset_id(name)
-        named = "//" not in name  # Minari accepts "//" in a name, but then cannot find the dataset
-    except (ValueError, TypeError):  # a TypeError where the version is missing
-        named = False
-    if not named:
-        form = "letters, digits, - and _, at least two of them before the /, and a version"
-        raise ConfigError(f"minari={name}: not a name for Minari; give one like pcmlp/mountain-car-v0: {form}")
 
 
 def episodes_of(record: Record, actions: Space) -> Iterator[Episode]:

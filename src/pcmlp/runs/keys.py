@@ -9,7 +9,7 @@ from pcmlp.algorithms.framework import PCMLP
 from pcmlp.algorithms.method import Method
 from pcmlp.errors import ConfigError, nearest
 from pcmlp.parts import NAMES, PARTS
-from pcmlp.settings import Part, parse_int, walk
+from pcmlp.settings import Part, parse_int, show, walk
 from pcmlp.types import Algorithm, Task
 from pcmlp.usercode import is_place
 
@@ -130,3 +130,10 @@ def round_up_samples(algorithm: Algorithm, given: Mapping[str, str], horizon: in
             f"samples_per_policy={samples}: less than one episode of {horizon} steps; give {horizon} or more{iid}"
         )
     return dataclasses.replace(algorithm, samples_per_policy=horizon)
+
+
+def show_changed(part: Part, group: str) -> str:
+    """Return the settings of a part that are not its defaults, for an error message about their combination."""
+    changed = {key: value for key, setting, value in walk(part, f"{group}.") if value != setting.default}
+    pairs = " ".join(f"{key}={show(value)}" for key, value in changed.items())
+    return pairs or f"{group}.name={NAMES.name_of(part)}"

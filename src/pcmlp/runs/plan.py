@@ -30,6 +30,7 @@ from pcmlp.runs.config_file import load_config
 from pcmlp.runs.durable import write_sealed
 from pcmlp.runs.episodes import read
 from pcmlp.runs.folder import PLAN, RunFolder, check_free
+from pcmlp.runs.logged import before_log, load_logged
 from pcmlp.runs.policy import Aim, Functions, check_functions, load_run, save_policies, with_objective
 from pcmlp.runs.summary import device, read_summary, versions
 from pcmlp.spaces import Box
@@ -79,7 +80,9 @@ def load_learned(run: Path, seeds: Sequence[int] = (), *, trust_code: bool = Fal
     chosen = _choose_seeds(run, config, seeds)
     problem, algorithm = build(config)
     assert isinstance(algorithm, Deep)
-    point = latest_checkpoint(config, algorithm, algorithm.explored_world(problem).mdp, run)
+    mdp = algorithm.explored_world(problem).mdp
+    before = before_log(algorithm, mdp, config, load_logged(config, algorithm, mdp))
+    point = latest_checkpoint(config, algorithm, mdp, run, before)
     if point is None:
         raise ConfigError(f"{run}: has no checkpoint, so no model; train it for an iteration first")
     summary = read_summary(run) if (run / "summary.json").exists() else {}

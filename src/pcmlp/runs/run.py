@@ -24,11 +24,13 @@ from pcmlp.runs.callbacks import Callback, notify
 from pcmlp.runs.certificate import certificates, is_certified, needs_evaluation, standing
 from pcmlp.runs.checkpoint import Checkpoint, Facts, fingerprint
 from pcmlp.runs.config import RunConfig, seed_keys, to_json
+from pcmlp.runs.dataset import Logged
 from pcmlp.runs.durable import room_for, write_text
 from pcmlp.runs.episodes import EpisodeLog, cut, read
 from pcmlp.runs.evaluate import Entered, Evaluator, evaluation_keys, is_due
 from pcmlp.runs.findings import Findings, failed_seeds, may_be_unseen
 from pcmlp.runs.folder import Lock, RunFolder
+from pcmlp.runs.logged import begin
 from pcmlp.runs.manifest import Manifest
 from pcmlp.runs.metrics import Row, as_read, mean_of
 from pcmlp.runs.policy import save_policies
@@ -56,6 +58,7 @@ class Run:
     done: int | None = None  # the last iteration that is logged
     rows: list[Row] = field(default_factory=list)
     latest: list[Row] = field(default_factory=list)  # rows of the newest iteration, for callbacks
+    logged: Logged | None = None  # the steps that it starts from
     threshold: float | None = None  # the run ends when the certificate is at most this
     callbacks: list[Callback] = field(default_factory=list)
     compiling: CompileClock = field(default_factory=CompileClock)
@@ -127,7 +130,7 @@ class Run:
 
     def start(self) -> None:
         """Make the first learner."""
-        self.learner = self.algorithm.start(self.keys, self.world.mdp, self.num_iterations)
+        self.learner = begin(self.algorithm, self.world.mdp, self.config, self.logged)
 
     def finish_start(self) -> None:
         """Evaluate the first learner."""

@@ -61,6 +61,7 @@ class Summary(TypedDict, total=False):
     task: str
     algo: str
     iterations: int
+    data_steps: int
     seeds: list[SeedSummary]
     wall_s: float
     compile_s: float
@@ -129,6 +130,7 @@ def summarise(
         "task": config.task_name,
         "algo": config.algo,
         "iterations": max((row["iteration"] for row in rows), default=0),
+        **({"data_steps": config.data.steps} if config.data else {}),  # env_steps counts real steps only
         "seeds": [summarise_seed(seed, [row for row in rows if row["seed"] == seed]) for seed in config.seeds],
         "wall_s": round(wall_s, 3),
         "compile_s": round(compile_s, 3),

@@ -22,9 +22,11 @@ from pcmlp.runs.config import RunConfig, build, to_json
 from pcmlp.runs.expect import describe_time
 from pcmlp.runs.folder import Lock, RunFolder, check_free
 from pcmlp.runs.group import iterate_runs
+from pcmlp.runs.logged import before_log, check_same_data, describe_logged, load_logged
 from pcmlp.runs.metrics import Row
 from pcmlp.runs.run import Run
 from pcmlp.runs.summary import read_summary
+from pcmlp.runs.weights_biases import WeightsAndBiases, check_wandb
 from pcmlp.signals import stop_when_asked
 from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.types import Algorithm, Problem, World
@@ -39,6 +41,7 @@ def train(
     resume: bool = False,
     trust_code: bool = True,
     tensorboard: bool = False,
+    wandb: str | None = None,
     stop_when_certified: float | None = None,
     callbacks: Sequence[Callback] = (),
     shared_device: bool = False,
@@ -47,22 +50,35 @@ def train(
 
     With `resume`, an existing run continues after its last checkpoint; a finished run is left unchanged. With
     `stop_when_certified`, the run ends after the first iteration in which no seed's certificate is above this number.
-    `shared_device` says that other runs use the device at the same time; the summary keeps it.
+    `wandb` is a project of Weights & Biases. `shared_device` says that other runs use the device at the same time; the
+    summary keeps it.
     """
     console = console or Console()
     check_threshold(config, stop_when_certified)
+    if wandb is not None:
+        check_wandb(wandb)
     run = open_run(config, out, resume, trust_code)
     if run is None:
         say(console, f"{out}: already finished; nothing to resume")
         return read_summary(out)
     run.command, run.threshold = command, stop_when_certified
     run.shared_device |= shared_device
-    announce(run, console, callbacks)
+    sent = send_to(wandb, run, console)
+    announce(run, console, [*callbacks, *sent])
     if tensorboard:
         run.callbacks.append(TensorBoard(out / "tensorboard", config.seeds, run.rows, console))
     train_runs([run], console)
     tell_outcome(run, console)
     return run.summary
+
+
+def send_to(project: str | None, run: Run, console: Console) -> list[Callback]:
+    """Return the callback that sends the run's numbers to a project of Weights & Biases, if there is one."""
+    try:
+        return [] if project is None else [WeightsAndBiases(run.folder.path, run.config, project, console)]
+    except BaseException:
+        run.lock.close()
+        raise
 
 
 def announce(run: Run, console: Console, callbacks: Sequence[Callback] = (), group: int = 1) -> None:
@@ -120,15 +136,19 @@ def open_run(
     if not (resume and (out / "config.json").exists()):
         check_free(out)
         problem, algorithm = build(config, problem)
-        return Run(config, problem, algorithm, *RunFolder.create(out, to_json(config)))
+        logged = load_logged(config, algorithm, problem.world.mdp)
+        return Run(config, problem, algorithm, *RunFolder.create(out, to_json(config)), logged=logged)
+    check_same_data(config, out)
     check_same(config, out, trust_code)
     problem, algorithm = build(config, problem)
     if is_finished(out, config):
         return None
+    logged = load_logged(config, algorithm, problem.world.mdp)
     lock = Lock(out)
     try:
-        run = Run(config, problem, algorithm, RunFolder(out), lock)
-        run.restore(latest_checkpoint(config, algorithm, run.world.mdp, out))
+        run = Run(config, problem, algorithm, RunFolder(out), lock, logged=logged)
+        before = before_log(algorithm, run.world.mdp, config, logged)
+        run.restore(latest_checkpoint(config, algorithm, run.world.mdp, out, before))
     except BaseException:
         lock.close()
         raise
@@ -144,6 +164,7 @@ def opening_lines(run: Run, out: Path) -> list[str]:
     lines = [f"{config.task_name}, {config.algo}: {seeds}, {each}, into {out}{resumed}"]
     if time := describe_time(config, run.world, config.num_iterations - (run.done or 0)):
         lines.append(time)
+    lines += describe_logged(config, run.logged)
     lines += [
         *world_notes(run.world, isinstance(run.algorithm, Deep)),
         *reward_free_notes(config.algorithm, run.problem),

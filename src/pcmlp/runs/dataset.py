@@ -1,0 +1,185 @@
+"""The Minari dataset that a run starts from (`--data`): its steps as rows, and whether they fit the task.
+
+    s_t, a_t, r_t, s_{t+1}    of an episode with observations s_0 ... s_n
+
+A row is `terminal` where the dataset says that the MDP ended, and `last` there, at a truncation and at the end of every
+episode. `config.json` has the name and a hash of all numbers, so a run is resumed with the data it was started with.
+"""
+
+import hashlib
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pcmlp.errors import ConfigError, first_line
+from pcmlp.replay import Transitions
+from pcmlp.spaces import Box
+from pcmlp.types import MDP
+
+_NEEDED = ("minari", "h5py")  # Minari needs h5py for its files
+_TOLERANCE = 1e-3  # of the width of a bound
+_ARRAYS = ("observations", "actions", "rewards", "terminations", "truncations")
+
+
+@dataclass(frozen=True)
+class Data:
+    """The dataset of a run, as its configuration names it."""
+
+    name: str
+    sha256: str
+    steps: int
+
+
+class Logged(NamedTuple):
+    """The rows of a dataset, and facts for the user."""
+
+    rows: Transitions  # of NumPy arrays
+    episodes: int
+    recorded: str  # what the dataset says of its environment
+
+
+def check_name(argument: str, name: str) -> None:
+    """Raise unless Minari is installed and accepts the name."""
+    for package in _NEEDED:
+        if importlib.util.find_spec(package) is None:
+            raise ConfigError(f"{argument}: needs {package}; pip install 'pcmlp[minari]'")
+    from minari.dataset.minari_dataset import parse_dataset_id
+
+    try:
+        parse_dataset_id(name)
+        named = "//" not in name  # Minari accepts "//" in a name, but then cannot find the dataset
+    except (ValueError, TypeError):  # a TypeError where the version is missing
+        named = False
+    if not named:
+        form = "letters, digits, - and _, at least two of them before the /, and a version"
+        raise ConfigError(f"{argument}={name}: not a name for Minari; give one like pcmlp/mountain-car-v0: {form}")
+
+
+def find_data(name: str) -> Data:
+    """Return what a configuration holds about a dataset."""
+    hashed, steps = hashlib.sha256(), 0
+    for episode in _episodes(_open(name), name):
+        steps += len(episode["rewards"])
+        for each, array in episode.items():
+            hashed.update(f"{each} {array.dtype} {array.shape} ".encode())
+            hashed.update(np.ascontiguousarray(array).tobytes())
+    if steps == 0:
+        raise ConfigError(f"data={name}: has no steps; give another dataset")
+    return Data(name, hashed.hexdigest(), steps)
+
+
+def load_data(data: Data, mdp: MDP, task: str, reward_scale: float) -> Logged:
+    """Return the steps of a dataset as rows for a task; raise one line if it has changed, or is of another
+    environment."""
+    if find_data(data.name) != data:
+        raise changed(data)
+    dataset = _open(data.name)
+    _check_spaces(data.name, dataset, mdp, task)
+    parts = [_rows_of(episode, reward_scale) for episode in _episodes(dataset, data.name)]
+    rows = Transitions.of_arrays(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+    _check_range(data.name, rows, mdp, task)
+    spec = dataset.env_spec
+    return Logged(rows, len(parts), str(dataset.storage.metadata.get("task") or (spec.id if spec else "")))
+
+
+def changed(data: Data) -> ConfigError:
+    """Return the error about a dataset that is not what it was."""
+    remedy = "restore the dataset, or give another out folder"
+    return ConfigError(f"data={data.name}: changed since this run was started; {remedy}")
+
+
+def _open(name: str) -> Any:
+    """Return the dataset from Minari's local folder."""
+    check_name("data", name)
+    import minari
+    from minari.storage import get_dataset_path
+
+    folder = Path(get_dataset_path(name))
+    if not folder.exists():
+        remedy = f"get it with minari download {name}, or name its folder in MINARI_DATASETS_PATH"
+        raise ConfigError(f"data={name}: there is no {folder}; {remedy}")
+    try:
+        return minari.load_dataset(name)
+    except Exception as error:  # of HDF5 or Minari, of many kinds
+        raise ConfigError(f"data={name}: cannot be read ({first_line(error)}); restore the dataset") from error
+
+
+def _episodes(dataset: Any, name: str) -> Iterator[dict[str, np.ndarray]]:
+    """Yield the arrays of each episode that has steps."""
+    for space, what in ((dataset.observation_space, "observations"), (dataset.action_space, "actions")):
+        if space.shape is None or space.dtype is None or space.dtype.kind not in "fiub":
+            kind = type(space).__name__
+            raise ConfigError(f"data={name}: {what} are {kind}, not arrays of numbers; give a dataset of vectors")
+    try:
+        for episode in dataset.iterate_episodes():
+            arrays = {each: np.asarray(getattr(episode, each)) for each in _ARRAYS}
+            steps = len(arrays["rewards"])
+            if len(arrays["observations"]) != steps + 1 or any(len(arrays[each]) != steps for each in _ARRAYS[1:]):
+                raise ConfigError(f"data={name}: an episode has arrays of different lengths; restore the dataset")
+            if steps:
+                yield arrays
+    except (OSError, KeyError, AttributeError) as error:
+        raise ConfigError(f"data={name}: cannot be read ({first_line(error)}); restore the dataset") from error
+
+
+def _rows_of(episode: dict[str, np.ndarray], reward_scale: float) -> tuple[np.ndarray, ...]:
+    """Return the fields of `Transitions` for one episode."""
+    states, actions = (episode[each].reshape(len(episode[each]), -1) for each in ("observations", "actions"))
+    terminal = episode["terminations"].astype(bool)
+    last = terminal | episode["truncations"].astype(bool)
+    last[-1] = True  # an episode that was cut off ends too
+    states, actions = states.astype(np.float32), actions.astype(np.float32)
+    rewards = (reward_scale * episode["rewards"]).astype(np.float32)
+    return states[:-1], actions, rewards, states[1:], terminal, last, np.ones_like(last)
+
+
+def _check_spaces(name: str, dataset: Any, mdp: MDP, task: str) -> None:
+    """Raise if the dataset's spaces are not those of the task."""
+    for what, theirs, ours in (
+        ("observations", dataset.observation_space, mdp.states),
+        ("actions", dataset.action_space, mdp.actions),
+    ):
+        if (found := _describe(theirs)) != (wanted := _describe(ours)):
+            raise ConfigError(
+                f"data={name}: {what} are {found}, those of {task} are {wanted}; give a dataset of {task}"
+            )
+    assert isinstance(mdp.actions, Box)
+    low, high = (np.ravel(bound) for bound in (dataset.action_space.low, dataset.action_space.high))
+    for theirs, ours in ((low, mdp.actions.bounds[0]), (high, mdp.actions.bounds[1])):
+        if not np.allclose(theirs, ours, rtol=_TOLERANCE, atol=_TOLERANCE):
+            raise ConfigError(
+                f"data={name}: actions are from {_show(low)} to {_show(high)}, those of {task} from "
+                f"{_show(mdp.actions.bounds[0])} to {_show(mdp.actions.bounds[1])}; give a dataset of {task}"
+            )
+
+
+def _check_range(name: str, rows: Transitions, mdp: MDP, task: str) -> None:
+    """Raise if an observation is outside of the task's bounds: the dataset is of another environment."""
+    assert isinstance(mdp.states, Box)
+    low, high = mdp.states.bounds
+    room = _TOLERANCE * np.where(np.isfinite(high - low), np.maximum(high - low, 1.0), 0.0)
+    for states in (rows.state, rows.next_state):
+        outside = (states < low - room) | (states > high + room)
+        if outside.any():
+            i = int(np.flatnonzero(outside.any(axis=0))[0])
+            found = f"{states[:, i].min():.4g} to {states[:, i].max():.4g}"
+            raise ConfigError(
+                f"data={name}: observation {i} goes from {found}, in {task} from {low[i]:.4g} to {high[i]:.4g}; "
+                f"give a dataset of {task}"
+            )
+
+
+def _describe(space: Any) -> str:
+    """Return the kind and size of a space of Gymnasium or of ours."""
+    if not (isinstance(space, Box) or hasattr(space, "low")):
+        return type(space).__name__
+    size = space.size if isinstance(space, Box) else int(np.prod(space.shape))
+    return f"vectors of {size} numbers" if size != 1 else "vectors of 1 number"
+
+
+def _show(bound: np.ndarray) -> str:
+    return ",".join(f"{value:.4g}" for value in bound)

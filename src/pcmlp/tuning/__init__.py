@@ -1,0 +1,1 @@
+"""`pcmlp tune`: the settings that are searched, and the study, whose trials are ordinary runs."""
