@@ -3,6 +3,7 @@
 import gc
 import math
 import os
+import re
 from pathlib import Path
 
 import jax
@@ -39,13 +40,13 @@ ALLOCATIONS = 50_000
 # These files take longest, and begin first: otherwise one of two workers would still have one of them when the other
 # has nothing left to do.
 LONGEST = (
-    "test_groups test_kernels test_paper test_plan test_oracle test_kept test_agent test_trials test_planners test_jobs "
-    "test_notebooks test_chain test_certificate test_geometry test_eval_every test_kills test_reward_scale"
-).split()
+    "groups|kernels|paper|plan|oracle|kept|agent|trials|planners|jobs|notebooks|chain|certificate|geometry|eval_every|"
+    "kills|reward_scale"
+)
 
 
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: item.path.stem not in LONGEST)
+    items.sort(key=lambda item: re.fullmatch(f"test_({LONGEST})", item.path.stem) is None)
 
 
 def pytest_configure(config):
