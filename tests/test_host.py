@@ -390,7 +390,7 @@ MANY = np.arange(40, dtype=np.float32)
     (lambda: Broken(spaces.Box(-1.0, 1.0, (2, 3))), r"observation space is Box.*FlattenObservation"),
     (lambda: Broken(actions=spaces.Tuple([LINE, LINE])), r"action space is Tuple.*Discrete, MultiDiscrete and MultiB"),
     (lambda: Broken(actions=spaces.Text(5)), r"action space is Text.*TransformAction\(env, FUNCTION"),
-    (lambda: Broken(actions=spaces.Box(-1, 1, (2,), np.int32)), r"action space is Box.*supported is a 1-D Box"),
+    (lambda: Broken(actions=spaces.Box(-1, 1, (2,), np.int32)), r"action space is Box.*supported are a 1-D Box"),
     (lambda: Broken(actions=spaces.Box(-MANY, MANY)), r"actions range over Box\(.* \.\.\.; give"),
     (lambda: Clock(-np.inf, np.inf), r"actions range over Box\(-inf, inf.*finite bounds"),
 ])  # fmt: skip

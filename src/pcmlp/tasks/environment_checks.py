@@ -84,8 +84,10 @@ def _is_vector(space: Any) -> bool:
 
 
 def _unsupported(env: Any, space: Any, kind: str, remedy: str) -> ConfigError:
-    others = f", and so are {DISCRETE}" if kind == "action" else ""
-    shown = f"its {kind} space is {_short(space)}; supported is a 1-D Box of floats{others}"
+    supported = (
+        f"supported are a 1-D Box of floats, {DISCRETE}" if kind == "action" else "supported is a 1-D Box of floats"
+    )
+    shown = f"its {kind} space is {_short(space)}; {supported}"
     return ConfigError(f"environment {env}: {shown}; {_INSTEAD} gymnasium.wrappers.{remedy}")
 
 
