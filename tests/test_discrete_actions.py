@@ -170,7 +170,7 @@ def test_every_method_acts_in_it(algo, kind, tmp_path):
     config = resolve(task, algo, (100,), None, settings)
     train(resolve(task, algo, (100,), 2 * int(config.steps_per_iteration), settings), tmp_path / "run")
     metrics = read_metrics(tmp_path / "run")
-    assert np.isfinite(metrics["eval_return_mean"]).all()
+    assert np.isfinite(metrics["eval_return_mean"][-1])
     (record, *_) = read(tmp_path / "run" / "episodes")
     action = record.rows.action[record.rows.valid]
     assert set(np.unique(action)) == {0.0, 1.0}

@@ -19,6 +19,7 @@ from pcmlp.algorithms import trials
 from pcmlp.algorithms.learner import find_walkers
 from pcmlp.algorithms.trials import LEAST, MARGIN, TOLERANCE, Trial, choose_start, is_clearly_more, propose, settle
 from pcmlp.algorithms.weight import weigh
+from pcmlp.imagine import imagine
 from pcmlp.models import Known
 from pcmlp.planners import MPPI
 from pcmlp.replay import Transitions
@@ -92,6 +93,29 @@ def settled(trial, returned, rule="proven", n=5, largest=LARGEST, exploring=None
     """The trial after a walk with these returns; the exploring policy is number 7."""
     returned = (returned,) if isinstance(returned, float) else returned
     return _settle(trial, rule, exploring or steady(7.0), walked(returned), HORIZON, jnp.float32(largest), jnp.array(n))
+
+
+def test_a_policy_that_searches_and_has_returned_more_is_shown_without_the_bonus():
+    """It is then a candidate, which is deployed: it must not search for novelty."""
+    mdp = imagine(WORLD.mdp, WORLD.mdp.transition, Distance())
+    planner = MPPI(num_plans=4, plan_length=2)
+    exploring = planner.init(jr.key(0), mdp)
+    trial = Trial.new(planner.init(jr.key(1), mdp).without_bonus())
+    asked = exploring, walked((9.0,)), HORIZON, jnp.float32(LARGEST), jnp.array(5)
+    after, _ = eqx.filter_eval_shape(lambda trial: settle(trial, "newest", *asked), trial)
+    assert jax.tree.structure(after.candidate) == jax.tree.structure(trial.candidate)
+    assert not [part for part in jax.tree.leaves(after, is_leaf=is_distance) if is_distance(part)]
+
+
+class Distance(eqx.Module):
+    """A bonus that is not a plain function."""
+
+    def __call__(self, state, action):
+        return jnp.sum(state**2)
+
+
+def is_distance(part):
+    return isinstance(part, Distance)
 
 
 def proposed(trial, planned, rule="proven", n=5, doubt=0.0, unit=1.0, largest=LARGEST):

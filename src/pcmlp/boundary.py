@@ -222,7 +222,7 @@ def with_bounds(env: Any, scale: float) -> Any:
 
     space = env.action_space
     if not isinstance(space, spaces.Box):
-        return env  # its action space is refused later
+        return env  # discrete actions have no bounds
     low, high = (np.where(np.isfinite(bound), bound, end) for bound, end in ((space.low, -scale), (space.high, scale)))
     return TransformAction(env, _same, spaces.Box(low.astype(space.dtype), high.astype(space.dtype), dtype=space.dtype))
 

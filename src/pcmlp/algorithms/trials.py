@@ -114,7 +114,8 @@ def settle(
     nearly = trial.proven & (returned - base > TOLERANCE * (trial.record - base))
     found = trial.explores & clearly
     wins = found if rule == "walked" else trial.tries & (clearly | nearly)
-    candidate = select(found, exploring, trial.candidate)
+    walked = exploring if rule == "exploring" else exploring.without_bonus()
+    candidate = select(found, walked, trial.candidate)
     walks = jnp.where(trial.repeats, trial.walks + 1.0, jnp.where(wins, 1.0, trial.walks))
     mean = trial.record + (returned - trial.record) / walks
     settled = Trial(
