@@ -84,24 +84,8 @@ def _is_vector(space: Any) -> bool:
     return flat and np.issubdtype(space.dtype, np.floating)
 
 
-<<<<<<< HEAD
 def find_layout(env: Any) -> Layout:
     """Return how the environment's observations are made into vectors, or raise if they cannot be."""
-=======
-def _unsupported(env: Any, space: Any, kind: str, remedy: str) -> ConfigError:
-    supported = (
-        f"supported are a 1-D Box of floats, {DISCRETE}" if kind == "action" else "supported is a 1-D Box of floats"
-    )
-    shown = f"its {kind} space is {_short(space)}; {supported}"
-    return ConfigError(f"environment {env}: {shown}; {_INSTEAD} gymnasium.wrappers.{remedy}")
-
-
-def _check_observations(env: Any, space: Any) -> None:
-    if _is_vector(space):
-        return
-    spaces: Any = import_gymnasium().spaces
-    box = spaces.Box
->>>>>>> h-A
     try:
         return Layout.of(env.observation_space)
     except UnsupportedSpace as error:

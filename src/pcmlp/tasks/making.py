@@ -64,7 +64,7 @@ def check_scale(env: Any, scale: Any) -> None:
         raise ConfigError(f"action_scale={scale!r}: give a number above 0, such as 1.0")
     space: Any = getattr(env, "action_space", None)
     if not isinstance(space, import_gymnasium().spaces.Box):
-        return  # it is refused later
+        return  # discrete actions have no bounds; others are refused later
     if np.isfinite(space.low).all() and np.isfinite(space.high).all():
         raise ConfigError(f"action_scale={scale}: the actions of environment {env} have bounds; leave it out")
     if beyond := [end for end in (*space.low.ravel(), *-space.high.ravel()) if np.isfinite(end) and end >= scale]:
