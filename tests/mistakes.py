@@ -57,7 +57,7 @@ COMMANDS = [
     ("train gym:MountainCarContinuous-v0 --set task.reward=climb.py:climb", "finite everywhere in the observation"),
     ("train dmc:cartpol-swingup", "dmc:cartpole-swingup"),
     ("train gym:FetchReech-v4", "FetchReach-v4"),
-    ("train gym:Pendulum-v1 --set task.action_scale=2", "leave it out"),
+    ("train gym:Pendulum-v1 --set task.action_scale=2", "leave out action_scale"),
     ("train mountain-car --out full", "give a new or empty folder"),
     ("train mountain-car --data cars", "give one like"),
     ("train mountain-car --wandb me/cars", "leave out"),

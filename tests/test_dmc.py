@@ -57,7 +57,7 @@ def test_seeds_decide_the_start_and_nothing_else():
         ("dmc:cartpole-swing", "cartpole has cartpole-balance, cartpole-balance_sparse, cartpole-swingup"),
         ("dmc:", "not a task of the DeepMind Control Suite; the nearest is dmc:"),
         ("dmc:lqr-lqr_2_1", "has no time limit; give the steps of an episode, task.horizon=INT"),
-        (f"{NAME} --set task.action_scale=2", "have bounds; leave it out"),
+        (f"{NAME} --set task.action_scale=2", "its actions have bounds; leave out action_scale=2.0"),
         (f"{NAME} --set task.horizon=1001", "stops after 1000 steps; give 1000 or less"),
     ],
 )

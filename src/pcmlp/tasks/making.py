@@ -66,8 +66,8 @@ def check_scale(env: Any, scale: Any) -> None:
     if not isinstance(space, import_gymnasium().spaces.Box):
         return  # discrete actions have no bounds; others are refused later
     if np.isfinite(space.low).all() and np.isfinite(space.high).all():
-        raise ConfigError(f"action_scale={scale}: the actions of environment {env} have bounds; leave it out")
+        raise ConfigError(f"environment {env}: its actions have bounds; leave out action_scale={scale}")
     if beyond := [end for end in (*space.low.ravel(), *-space.high.ravel()) if np.isfinite(end) and end >= scale]:
         raise ConfigError(
-            f"action_scale={scale}: the actions of environment {env} have a bound at {max(beyond):g}; give more"
+            f"environment {env}: an action has a bound at {max(beyond):g}; give more than action_scale={scale}"
         )
