@@ -67,6 +67,15 @@ class Part(NamedTuple):
             raise WrongStructure(f"an observation{of} of {values.dtype}, not {self.dtype}")
         return self._encode(values.ravel(), of) if self.categories else values.ravel()
 
+    def read_rows(self, values: np.ndarray) -> np.ndarray:
+        """Return the numbers of this part for several observations."""
+        if len(values) == 0:
+            return np.zeros((0, self.stop - self.start), np.float32)
+        if self.categories:
+            return np.stack([self.read(value) for value in values])
+        self.read(values[0])  # the others have the same shape and type
+        return values.reshape(len(values), -1).astype(np.float32)
+
     def _encode(self, values: np.ndarray, of: str) -> np.ndarray:
         """Return integers as one-hot vectors, one after the other."""
         encoded, place = np.zeros(self.stop - self.start, np.float32), 0
@@ -165,15 +174,18 @@ class Layout(NamedTuple):
         nested = isinstance(observation, Mapping | tuple)
         if self.is_vector or nested != bool(part.path) or not (nested or self._is_own(np.shape(observation))):
             return np.asarray(observation, np.float32)
-        columns = [(part, np.asarray(part.find(observation))) for part in self.parts]
-        if columns[0][1].ndim == len(part.shape):
+        if np.ndim(part.find(observation)) == len(part.shape):
             return self.read(observation).astype(np.float32)
-        self._check_keys(observation)
+        return self.read_rows(observation)
+
+    def read_rows(self, observations: Any) -> np.ndarray:
+        """Return several observations, with a leading axis in each array, as vectors."""
+        columns = [(part, np.asarray(part.find(observations))) for part in self.parts]
+        self._check_keys(observations)
         counts = sorted({len(values) for _, values in columns})
         if len(counts) > 1:
             raise WrongStructure(f"batches of {' and '.join(map(str, counts))} observations")
-        rows = [np.concatenate([part.read(values[i]) for part, values in columns]) for i in range(counts[0])]
-        return np.stack(rows).astype(np.float32)
+        return np.concatenate([part.read_rows(values) for part, values in columns], axis=1)
 
     def _is_own(self, shape: tuple[int, ...]) -> bool:
         """Return whether an array of this shape is the one part, or a batch of it, and not a vector."""

@@ -15,14 +15,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pcmlp.boundary import Layout, UnsupportedSpace, WrongStructure
+from pcmlp.choices import Choices
 from pcmlp.errors import ConfigError, first_line
 from pcmlp.replay import Transitions
 from pcmlp.spaces import Box
+from pcmlp.tasks.action_spaces import choices_of
 from pcmlp.types import MDP
 
 _NEEDED = ("minari", "h5py")  # Minari needs h5py for its files
 _TOLERANCE = 1e-3  # of the width of a bound
-_ARRAYS = ("observations", "actions", "rewards", "terminations", "truncations")
+_SIGNALS = ("rewards", "terminations", "truncations")
 
 
 @dataclass(frozen=True)
@@ -109,51 +112,61 @@ def _open(name: str) -> Any:
 
 
 def _episodes(dataset: Any, name: str) -> Iterator[dict[str, np.ndarray]]:
-    """Yield the arrays of each episode that has steps."""
-    for space, what in ((dataset.observation_space, "observations"), (dataset.action_space, "actions")):
-        if space.shape is None or space.dtype is None or space.dtype.kind not in "fiub":
-            kind = type(space).__name__
-            raise ConfigError(f"data={name}: {what} are {kind}, not arrays of numbers; give a dataset of vectors")
+    """Yield the arrays of each episode that has steps, observations and actions as vectors."""
+    try:
+        layout, choices = Layout.of(dataset.observation_space), choices_of(dataset.action_space)
+    except UnsupportedSpace as error:
+        raise ConfigError(f"data={name}: its observations are not supported: {error}; give another dataset") from error
+    if choices is None and not hasattr(dataset.action_space, "low"):
+        kind = type(dataset.action_space).__name__
+        raise ConfigError(f"data={name}: its actions are a {kind}, which is not supported; give another dataset")
     try:
         for episode in dataset.iterate_episodes():
-            arrays = {each: np.asarray(getattr(episode, each)) for each in _ARRAYS}
+            actions = np.asarray(episode.actions)
+            arrays = {
+                "observations": layout.read_rows(episode.observations),
+                "actions": actions.reshape(len(actions), -1) if choices is None else choices.to_vectors(actions),
+                **{each: np.asarray(getattr(episode, each)) for each in _SIGNALS},
+            }
             steps = len(arrays["rewards"])
-            if len(arrays["observations"]) != steps + 1 or any(len(arrays[each]) != steps for each in _ARRAYS[1:]):
+            if any(len(array) != steps + (each == "observations") for each, array in arrays.items()):
                 raise ConfigError(f"data={name}: an episode has arrays of different lengths; restore the dataset")
             if steps:
                 yield arrays
-    except (OSError, KeyError, AttributeError) as error:
+    except (OSError, KeyError, AttributeError, TypeError, WrongStructure) as error:
         raise ConfigError(f"data={name}: cannot be read ({first_line(error)}); restore the dataset") from error
 
 
 def _rows_of(episode: dict[str, np.ndarray], reward_scale: float) -> tuple[np.ndarray, ...]:
     """Return the fields of `Transitions` for one episode."""
-    states, actions = (episode[each].reshape(len(episode[each]), -1) for each in ("observations", "actions"))
+    states, actions = (episode[each].astype(np.float32) for each in ("observations", "actions"))
     terminal = episode["terminations"].astype(bool)
     last = terminal | episode["truncations"].astype(bool)
     last[-1] = True  # an episode that was cut off ends too
-    states, actions = states.astype(np.float32), actions.astype(np.float32)
     rewards = (reward_scale * episode["rewards"]).astype(np.float32)
     return states[:-1], actions, rewards, states[1:], terminal, last, np.ones_like(last)
 
 
 def _check_spaces(name: str, dataset: Any, mdp: MDP, task: str) -> None:
     """Raise if the dataset's spaces are not those of the task."""
-    for what, theirs, ours in (
-        ("observations", dataset.observation_space, mdp.states),
-        ("actions", dataset.action_space, mdp.actions),
+    states, actions = mdp.boxes
+    theirs, choices = Layout.of(dataset.observation_space), choices_of(dataset.action_space)
+    for what, found, wanted in (
+        ("observations", _describe(theirs), _describe(states.layout or Layout.vector(states.size))),
+        ("actions", _describe_actions(choices or dataset.action_space), _describe_actions(actions)),
     ):
-        if (found := _describe(theirs)) != (wanted := _describe(ours)):
+        if found != wanted:
             raise ConfigError(
                 f"data={name}: {what} are {found}, those of {task} are {wanted}; give a dataset of {task}"
             )
-    assert isinstance(mdp.actions, Box)
+    if choices is not None:
+        return
     low, high = (np.ravel(bound) for bound in (dataset.action_space.low, dataset.action_space.high))
-    for theirs, ours in ((low, mdp.actions.bounds[0]), (high, mdp.actions.bounds[1])):
-        if not np.allclose(theirs, ours, rtol=_TOLERANCE, atol=_TOLERANCE):
+    for given, ours in ((low, actions.bounds[0]), (high, actions.bounds[1])):
+        if not np.allclose(given, ours, rtol=_TOLERANCE, atol=_TOLERANCE):
             raise ConfigError(
                 f"data={name}: actions are from {_show(low)} to {_show(high)}, those of {task} from "
-                f"{_show(mdp.actions.bounds[0])} to {_show(mdp.actions.bounds[1])}; give a dataset of {task}"
+                f"{_show(actions.bounds[0])} to {_show(actions.bounds[1])}; give a dataset of {task}"
             )
 
 
@@ -173,10 +186,17 @@ def _check_range(name: str, rows: Transitions, mdp: MDP, task: str) -> None:
             )
 
 
-def _describe(space: Any) -> str:
-    """Return the kind and size of a space of Gymnasium or of ours."""
-    if not (isinstance(space, Box) or hasattr(space, "low")):
-        return type(space).__name__
+def _describe(layout: Layout) -> str:
+    """Return the size of observations, and the names of their parts."""
+    vectors = f"vectors of {layout.size} numbers" if layout.size != 1 else "vectors of 1 number"
+    names = ", ".join(layout.index)
+    return f"{vectors} ({names})" if names else vectors
+
+
+def _describe_actions(space: Any) -> str:
+    """Return the kind and size of a space of actions."""
+    if isinstance(space, Choices):
+        return "choices of " + ", ".join(map(str, space.sizes)) + " options"
     size = space.size if isinstance(space, Box) else int(np.prod(space.shape))
     return f"vectors of {size} numbers" if size != 1 else "vectors of 1 number"
 
