@@ -232,7 +232,7 @@ def same(here, there):
             np.testing.assert_array_equal(here[name], there[name], err_msg=name)
 
 
-@pytest.mark.parametrize("where", ["collect", "evaluate"])
+@pytest.mark.parametrize("where", ["collect", "score"])
 def test_a_fault_loses_no_iteration_before_it(where, whole_run, tmp_path, tiny_trpo, monkeypatch):
     config, out = longer(tiny_trpo), tmp_path / "run"
     calls, whole = [], getattr(GymnasiumWorld, where)
@@ -248,7 +248,7 @@ def test_a_fault_loses_no_iteration_before_it(where, whole_run, tmp_path, tiny_t
         patch.setattr(GymnasiumWorld, where, failing)
         with pytest.raises(EnvironmentFault):
             train(config, out, console=Console(file=io.StringIO()))
-    assert max(read_metrics(out)["iteration"]) == {"collect": 2, "evaluate": 0}[where]
+    assert max(read_metrics(out)["iteration"]) == {"collect": 2, "score": 0}[where]
     train(config, out, console=Console(file=io.StringIO()), resume=True)
     same(whole_run, read_metrics(out))
 

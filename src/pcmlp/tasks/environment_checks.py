@@ -112,7 +112,7 @@ def _check_actions(env: Any, space: Any) -> None:
     if len(ends) < 2 * space.low.size and (space.low < space.high).all():
         scale = f"{max(1.0, *(2.0 * abs(end) for end in ends)):g}" if ends else "1"
         raise ConfigError(
-            f"environment {env}: its actions range over {_short(space)}, which has no bounds; give "
+            f"environment {env}: its actions range over {_short(space)}, which lacks bounds; give "
             f"action_scale, such as action_scale={scale} (task.action_scale={scale} on the command line), "
             "so that actions without a bound lie between -action_scale and action_scale"
         )
