@@ -63,7 +63,7 @@ COMMANDS = [
     ("train mountain-car --wandb me/cars", "leave out"),
     ("tune mountain-car --seeds 0 1", "give others, such as --seeds 100 101"),
     ("tune mountain-car --space bonus_scal=0.1:1", "the nearest is bonus_scale"),
-    ("tune mountain-car --space bonus_scale", "bonus_scale=0.005:0.5:log"),
+    ("tune mountain-car --space deploys", "give deploys=LOW:HIGH or deploys=A,B"),
     ("eval mountain-car", "runs/TASK-ALGO"),
     ("eval maze --iteration 7", "give 6"),
     ("eval maze --iteration newest", "from 0, or last"),

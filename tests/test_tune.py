@@ -92,7 +92,7 @@ class Killed(BaseException):
 
 
 def test_a_search_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path, monkeypatch):
-    whole = search(tmp_path / "whole", 5)
+    whole = search(tmp_path / "whole", 3)
     record, count = Run.record, []
 
     def dies(self, n, metrics):
@@ -103,15 +103,15 @@ def test_a_search_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path, monkey
 
     monkeypatch.setattr(Run, "record", dies)
     with pytest.raises(Killed):
-        search(tmp_path / "killed", 5)
+        search(tmp_path / "killed", 3)
     monkeypatch.setattr(Run, "record", record)
     before = rows(tmp_path / "killed")
     assert [row["state"] for row in before] == ["finished", "running"]
     kept = (tmp_path / "killed" / "trial-0000" / "metrics.csv").stat().st_mtime_ns
-    assert search(tmp_path / "killed", 5) == whole
+    assert search(tmp_path / "killed", 3) == whole
     assert (tmp_path / "killed" / "trial-0000" / "metrics.csv").stat().st_mtime_ns == kept  # it was not run again
-    assert search(tmp_path / "killed", 5) == whole  # and now there is nothing to do
-    assert search(tmp_path / "killed", 6)[:5] == whole
+    assert search(tmp_path / "killed", 3) == whole  # and now there is nothing to do
+    assert search(tmp_path / "killed", 4)[:3] == whole
 
 
 def test_a_trial_whose_end_was_not_written_down(tmp_path):
