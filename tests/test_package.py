@@ -75,7 +75,7 @@ def test_the_wheel_passes_the_demo_in_an_empty_environment(dist, tmp_path):
     def run(*words):
         return subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=1200)
 
-    venv.create(tmp_path / "env", with_pip=True)
+    venv.create(tmp_path / "env", symlinks=True, with_pip=True)
     python = str(tmp_path / "env" / "bin" / "python")
     (wheel,) = dist.glob("*.whl")
     installed = run(python, "-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt"), str(wheel))

@@ -91,7 +91,7 @@ def main(out: Path | None, names: Sequence[str] = (), sizes: Sizes = Sizes()) ->
     load = os.getloadavg()[0]
     for name in (name for name in PARTS if name in names or not names):
         if name in result["parts"]:
-            Console().print(f"{name}: {out} has it already; to measure it again, give another file", soft_wrap=True)
+            print(f"{name}: {out} has it already; to measure it again, give another file")
             continue
         begun = time.perf_counter()
         numbers = PARTS[name](sizes)
