@@ -550,7 +550,7 @@ def a_number(state, action, next_state):
         ({"seed": -1}, "seeds=-1: give numbers from 0"),
         ({"settings": ("preset=paper",)}, "preset=paper: pcmlp has none for gym:Cart; leave it out"),
         ({"settings": ("bonus=1",)}, "bonus=1: unknown key"),
-        ({"env": Cart(observations=spaces.Dict({"x": spaces.Box(-1, 1, (2,))}))}, "its observation space is Dict"),
+        ({"env": Cart(observations=spaces.Dict({"x": spaces.Box(-1, 1, (2,))}))}, "a ndarray where a dict belongs"),
         ({"env": Cart(actions=spaces.Discrete(3))}, "its action space is Discrete"),
         ({"env": Cart(actions=spaces.Box(-np.inf, np.inf, (1,)))}, "its actions range over .*finite bounds"),
         ({"env": Cart(observations=spaces.Box(-1, 1, (3,)))}, r"reset gave an observation of shape \(2,\), not \(3,\)"),
