@@ -396,7 +396,7 @@ MANY = np.arange(40, dtype=np.float32)
     (lambda: Broken(actions=spaces.Tuple([LINE, LINE])), r"action space is Tuple"),
     (lambda: Broken(actions=spaces.Box(-1, 1, (2,), np.int32)), r"action space is Box.*supported is a 1-D Box"),
     (lambda: Broken(actions=spaces.Box(-MANY, MANY)), r"actions range over Box\(.* \.\.\.; give"),
-    (lambda: Clock(-np.inf, np.inf), r"actions range over Box\(-inf, inf.*lacks bounds; give action_scale, such .*=1 \("),
+    (lambda: Clock(-np.inf, np.inf), r"actions range over Box\(-inf, inf.*lacks bounds; give action_scale, .*=1 \("),
     (lambda: Clock(-np.inf, -3.0), r"actions range over .*, such as action_scale=6 \(task\.action_sc"),
 ])  # fmt: skip
 def test_bad_environments(make, line):
