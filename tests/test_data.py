@@ -17,9 +17,11 @@ from minari.data_collector import EpisodeBuffer
 from rich.console import Console
 from same_run import assert_same_run
 
-from pcmlp import DeepPCMLP
+from pcmlp import DeepPCMLP, spaces
 from pcmlp.algorithms.logged import absorb, split
 from pcmlp.bonus import second_moment
+from pcmlp.boundary import Layout
+from pcmlp.choices import Choices
 from pcmlp.cli import main
 from pcmlp.errors import ConfigError
 from pcmlp.replay import Transitions
@@ -34,6 +36,7 @@ from pcmlp.runs.summary import read_summary
 from pcmlp.runs.train import train
 
 NAME, SEEDS = "pcmlp/car-v0", (3,)
+ENDS = np.array([False, False]), np.array([False, True])  # terminations and truncations of two steps
 SMALL = ["task.horizon=10", "samples_per_policy=20", "replay_size=70", "eval_episodes=2", "num_starts=16", "rounds=1"]
 SMALL += ["features.sizes=16,16", "model.sizes=16,16", "model.steps=20", "model.batch=16", "planner.updates=1"]
 SMALL += ["planner.streams=8", "planner.length=10", "planner.policy_sizes=8", "planner.value_sizes=8"]
@@ -69,7 +72,7 @@ def write(name, made, states=None, actions=None):
     buffers = [
         EpisodeBuffer(
             observations=list(observations) if isinstance(observations, np.ndarray) else observations,
-            actions=list(taken),
+            actions=list(taken) if isinstance(taken, np.ndarray) else taken,
             rewards=list(rewards),
             terminations=list(ended),
             truncations=list(stopped),
@@ -119,6 +122,22 @@ def test_rows_are_the_steps_of_the_dataset():
         assert rows.last[part].tolist() == [False] * (len(rewards) - 1) + [True]  # ended, stopped or cut off
     assert rows.valid.all()
     assert rows.terminal.sum() == 1
+
+
+def test_discrete_actions_and_parts_of_an_observation_become_vectors():
+    states = Dict(goal=Discrete(3, start=-1), place=Box(-1, 1, (2, 1)))
+    made = [({"goal": np.array([-1, 1, 0]), "place": np.full((3, 2, 1), 0.5)}, np.array([2, 0]), np.ones(2), *ENDS)]
+    write("pcmlp/parts-v0", made, states, Discrete(3))
+    space = spaces.Box([-1.0] * 5, [1.0] * 5, layout=Layout.of(states))
+    mdp = dataclasses.replace(build(car())[0].world.mdp, states=space, actions=Choices((3,)))
+    rows = load_data(find_data("pcmlp/parts-v0"), mdp, "parts", 1.0).rows
+    np.testing.assert_array_equal(rows.state, [[1, 0, 0, 0.5, 0.5], [0, 0, 1, 0.5, 0.5]])
+    np.testing.assert_array_equal(rows.next_state[-1], [0, 1, 0, 0.5, 0.5])
+    np.testing.assert_array_equal(rows.action, [[0, 0, 1], [1, 0, 0]])
+    with pytest.raises(ConfigError, match="actions are choices of 3 options, those of parts are choices of 2 options"):
+        load_data(find_data("pcmlp/parts-v0"), dataclasses.replace(mdp, actions=Choices((2,))), "parts", 1.0)
+    with pytest.raises(ConfigError, match=r"of 5 numbers \(goal, place\), those of car are vectors of 2 numbers;"):
+        load_data(find_data("pcmlp/parts-v0"), build(car())[0].world.mdp, "car", 1.0)
 
 
 def test_data_fill_sigma_the_replay_and_the_model():
@@ -241,10 +260,19 @@ def test_data_that_cannot_be_used(tmp_path, monkeypatch, capsys):
     words = [{"place": observations} for observations, *_ in episodes()]
     named = [(each, *rest) for each, (_, *rest) in zip(words, episodes(), strict=True)]
     write("named-v0", named, Dict({"place": Box(LOW, HIGH)}))
-    assert "observations are Dict" in refused([*TRAIN, "named-v0"], capsys)
+    assert "observations are vectors of 2 numbers (place), those of mountain-car are vectors of 2 numbers" in refused(
+        [*TRAIN, "named-v0"], capsys
+    )
+    parts = [(states, {"a": taken}, *rest) for states, taken, *rest in episodes()]
+    write("dict-v0", parts, actions=Dict({"a": Box(-1, 1, (1,))}))
+    assert "its actions are a Dict, which is not supported; give another dataset" in refused(
+        [*TRAIN, "dict-v0"], capsys
+    )
     steps = [(observations, np.zeros(len(taken), int), *rest) for observations, taken, *rest in episodes()]
     write("discrete-v0", steps, actions=Discrete(3))
-    assert "actions are Discrete" in refused([*TRAIN, "discrete-v0"], capsys)
+    assert "actions are choices of 3 options, those of mountain-car are vectors of 1 number" in refused(
+        [*TRAIN, "discrete-v0"], capsys
+    )
     assert not (tmp_path / "runs").exists()
 
 
