@@ -206,11 +206,13 @@ def test_an_exploring_policy_has_columns_of_its_own(run, tmp_path, monkeypatch):
 def test_exploring_policies_get_fewer_episodes_where_these_are_expensive(searches, in_jax, episodes):
     """As many elsewhere, so that one compiled program evaluates both policies."""
     world, policies = MagicMock(spec=JaxWorld if in_jax else GymnasiumWorld), MagicMock(spec=Policy, searches=searches)
-    world.evaluate.return_value = jnp.zeros((1, 1))
-    with patch("pcmlp.runs.evaluate.named_arrays", return_value={}):
+    with (
+        patch("pcmlp.runs.evaluate.named_arrays", return_value={}),
+        patch("pcmlp.runs.evaluate.score", return_value=(jnp.zeros((1, 1)), None)) as score,
+    ):
         for exploring in (True, False):
             Evaluator(world, jnp.zeros(1), 7, exploring=exploring).returns(policies)
-    assert [call.args[2] for call in world.evaluate.call_args_list] == [episodes, 7]
+    assert [call.args[3] for call in score.call_args_list] == [episodes, 7]
 
 
 def test_independent_draws_are_charged_for_and_logged(tmp_path):
