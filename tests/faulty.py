@@ -115,7 +115,7 @@ FAULTS = {
     "nan": with_value(np.nan),
     "inf": with_value(np.inf),
     "overflow": with_value(1e300),
-    "outside": with_value(1.0 + 2e-3),
+    "outside": with_value(2.5),
     "rounding": with_value(1.0 + 5e-4),
     "shape": lambda returned: (returned[0][:2], *returned[1:]),
     "scalar": lambda returned: (0.5, *returned[1:]),

@@ -184,7 +184,7 @@ def test_an_observation_out_of_bounds_is_named():
 
     world = GymnasiumWorld.of(functools.partial(Nested, far, 40), reward=names, horizon=50, max_faults=0)
     with pytest.raises(
-        EnvironmentFault, match=r"step gave -960 at a\[0,0\], outside of the observation space: 0 to 100"
+        EnvironmentFault, match=r"step gave -960 at a\[0,0\], far outside of the observation space: 0 to 100"
     ):
         world.collect(jr.split(jr.key(0), 1), counting(1), 50)
 
