@@ -256,7 +256,7 @@ def test_data_that_cannot_be_used(tmp_path, monkeypatch, capsys):
     assert "--data pcmlp/none-v0: there is no" in refused([*TRAIN, "pcmlp/none-v0"], capsys)
     assert "--data car: not a name for Minari" in refused([*TRAIN, "car"], capsys)
     sac = ["train", "mountain-car", "--algo", "sac", "--data", NAME]
-    assert "sac starts without data" in refused(sac, capsys)
+    assert "sac cannot start from data" in refused(sac, capsys)
     words = [{"place": observations} for observations, *_ in episodes()]
     named = [(each, *rest) for each, (_, *rest) in zip(words, episodes(), strict=True)]
     write("named-v0", named, Dict({"place": Box(LOW, HIGH)}))

@@ -231,7 +231,7 @@ def test_words_and_whole_numbers():
         (["--space", "samples_per_policy=1.5:3"], "not a whole number"),
         (["--space", "task.horizon=3:5"], "has no setting 'task.horizon'"),
         (["--space", "samples_per_policy"], "declares no values"),
-        (["--space", "bonus_scale", "bonus_scale=1:2"], "there twice"),
+        (["--space", "bonus_scale", "bonus_scale=1:2"], "given twice"),
         (["--space", "bonus_scale", "--set", "bonus_scale=1"], "fixed by set"),
         (["--seeds", "100", "3"], "--seeds 100"),
         (["--trials", "0"], "--trials 0: give 1 to"),
@@ -247,7 +247,7 @@ def test_bad_input_is_refused_in_one_line(words, said, tmp_path, capsys):
 
 
 def test_reported_seeds_are_refused(capsys):
-    assert "seeds 0 to 39 are for results" in refused([*TUNE, "--seeds", "39", "100"], capsys)
+    assert "seeds 0 to 39 are reserved for reported results" in refused([*TUNE, "--seeds", "39", "100"], capsys)
 
 
 def test_another_search_in_the_same_folder_is_refused(tmp_path, capsys):
