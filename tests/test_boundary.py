@@ -70,7 +70,7 @@ def test_names_and_numbers_of_a_nested_observation():
         spaces.Box(0, 9, (3,), np.int64),
     ],
 )
-def test_the_vector_is_gymnasiums_own(space):
+def test_the_vector_equals_that_of_gymnasiums_flatten(space):
     """Gymnasium's `flatten` is another implementation of the same order."""
     space.seed(0)
     layout = Layout.of(space)
@@ -107,7 +107,7 @@ def test_a_batch_of_observations():
         (lambda o: list(o.values()), "a list where a dict belongs"),
     ],
 )
-def test_what_an_observation_lacks_is_named(change, line):
+def test_the_fault_of_an_observation_is_named(change, line):
     NESTED.seed(0)
     with pytest.raises(WrongStructure, match=line):
         Layout.of(NESTED).read(change(NESTED.sample()))
