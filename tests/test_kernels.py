@@ -156,7 +156,7 @@ def test_other_features_have_their_own_radius_unless_one_is_given():
         (("model.radius=1",), True),
     ],
 )
-def test_a_class_without_the_true_kernel_warns(settings, warned):
+def test_a_class_without_the_true_model_warns(settings, warned):
     problem, algo = build(resolve(PENDULUM, settings=("task.horizon=4", "samples_per_policy=4", *settings)))
     lines = class_notes(algo, problem)
     assert len(lines) == warned
