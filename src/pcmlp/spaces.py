@@ -102,7 +102,7 @@ class Box(eqx.Module):
     lower: tuple[float, ...] = eqx.field(static=True, converter=_as_bounds)
     upper: tuple[float, ...] = eqx.field(static=True, converter=_as_bounds)
     coordinates: Coordinates = eqx.field(static=True, default=NOTHING_DECLARED)
-    layout: Layout | None = eqx.field(static=True, default=None)  # of the environment's observation in the vector
+    layout: Layout | None = eqx.field(static=True, default=None)  # the parts of the observation in the vector
 
     def __check_init__(self) -> None:
         self.coordinates.check(len(self.lower))

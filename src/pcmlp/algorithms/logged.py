@@ -2,7 +2,7 @@
 
     for each K logged rows:     lines 6 to 8     Sigma += sum of phi phi^T / K,   D += rows
     then, as often as the rows would have led to line 9:   line 9 on all of D
-    the last K rows:            a whole iteration, in which line 5 returns them in place of walking
+    the last K rows:            a whole iteration, in which line 5 reads them in place of walking
 
 So Sigma counts these rows as if policies of the cover had walked them, K rows by each policy, and the model is fitted
 to them. The last iteration plans the policies for the first real step. Nothing counts as a real step: `env_steps` stays

@@ -97,9 +97,7 @@ def largest_reward(
             low = jnp.where(bounded, states.low, seen.low - room)
             high = jnp.where(bounded, states.high, seen.high + room)
             state = jr.uniform(state_key, low.shape, minval=low, maxval=high)
-            return jnp.abs(
-                mdp.reward(state, actions.sample(action_key), state)
-            )  # s' = s, because a model may still be wrong
+            return jnp.abs(mdp.reward(state, actions.sample(action_key), state))  # s' = s: a model may be wrong here
 
         paid = jnp.concatenate([paid, jax.vmap(draw_reward)(jr.split(key, _DRAWN))])
     return jnp.maximum(last, jnp.max(jnp.where(jnp.isfinite(paid), paid, 0.0)))

@@ -26,7 +26,7 @@ from pcmlp.runs.durable import Damaged, check_type, read_json, write_json
 
 _PLACE = "wandb.json"
 _PROJECT = re.compile(r"[^/\\#?%:]{1,128}")  # what W&B accepts as a name
-_INIT_S = 30.0  # seconds that W&B has to answer
+_INIT_S = 30.0  # seconds within which W&B must answer
 _FINISH_S = 60.0  # seconds for the last upload; `wandb sync` can upload the rest later
 _REMEDY = "run wandb login, or set the environment variable WANDB_MODE=offline and use wandb sync later"
 
