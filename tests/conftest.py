@@ -32,13 +32,13 @@ CHEAP = (
 )
 
 
-# Tracing makes millions of objects that stay, and at each collection JAX also looks for arrays to free. So collections
-# are made less often: they take a tenth of the time of a test that compiles.
+# Tracing creates millions of lasting objects, and JAX searches for arrays to free at each garbage collection. With
+# Python's defaults, collections take a tenth of the time of a test that compiles, so they run less often here.
 ALLOCATIONS = 50_000
 
 
-# These files take longest, and begin first: otherwise one of two workers would still have one of them when the other
-# has nothing left to do.
+# These files take longest, so they begin first. Otherwise one worker could still run one of them while the other worker
+# is idle.
 LONGEST = (
     "groups|kernels|paper|plan|oracle|kept|agent|trials|planners|jobs|notebooks|chain|certificate|geometry|eval_every|"
     "kills|reward_scale"

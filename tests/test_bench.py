@@ -100,7 +100,7 @@ def test_the_file_holds_what_is_promised(tmp_path, capsys, monkeypatch):
 
 @pytest.fixture
 def measured(monkeypatch):
-    """The names of the parts that were measured, and those at which a benchmark is stopped."""
+    """Return two lists: the names of the measured parts, and of those at which a benchmark is stopped."""
     names, ends = [], []
 
     def part(name):
@@ -160,7 +160,7 @@ def test_a_benchmark_that_was_stopped_continues_with_the_parts_that_are_missing(
         ("parts", None, "is no benchmark, or one of an earlier version"),
     ],
 )
-def test_numbers_of_others_are_not_mixed_with_ours(measured, tmp_path, key, value, line):
+def test_a_file_of_another_machine_code_or_choice_is_refused(measured, tmp_path, key, value, line):
     (names, _), out = measured, tmp_path / "bench.json"
     bench.main(out, ("solved",), TINY)
     other = {**json.loads(out.read_text()), key: value}

@@ -70,7 +70,7 @@ def test_names_and_numbers_of_a_nested_observation():
         spaces.Box(0, 9, (3,), np.int64),
     ],
 )
-def test_the_vector_is_gymnasiums_own(space):
+def test_the_vector_equals_that_of_gymnasiums_flatten(space):
     """Gymnasium's `flatten` is another implementation of the same order."""
     space.seed(0)
     layout = Layout.of(space)
@@ -102,12 +102,12 @@ def test_a_batch_of_observations():
         (lambda o: {**o, "robot": 3}, "a int where a dict belongs"),
         (lambda o: {**o, "pair": {"a": 1}}, "a dict where a tuple belongs"),
         (lambda o: {**o, "grey": np.zeros(4, np.uint8)}, r"an observation of grey of shape \(4,\), not \(3,\)"),
-        (lambda o: {**o, "grey": np.zeros(3)}, "an observation of grey of float64, not uint8"),
-        (lambda o: {**o, "mode": 7}, "an observation of mode of 7, which is not one of 4 to 6"),
+        (lambda o: {**o, "grey": np.zeros(3)}, "an observation of grey of type float64, not uint8"),
+        (lambda o: {**o, "mode": 7}, "an observation of mode with the value 7, which is not one of 4 to 6"),
         (lambda o: list(o.values()), "a list where a dict belongs"),
     ],
 )
-def test_what_an_observation_lacks_is_named(change, line):
+def test_the_fault_of_an_observation_is_named(change, line):
     NESTED.seed(0)
     with pytest.raises(WrongStructure, match=line):
         Layout.of(NESTED).read(change(NESTED.sample()))
@@ -161,7 +161,7 @@ def test_a_world_records_vectors_with_names(workers):
         (lambda o: {"a": o["a"]}, "an observation without b"),
         (lambda o: {**o, "c": 1.0}, "an observation with 'c', which is not in the space"),
         (lambda o: {**o, "a": o["a"][0]}, r"an observation of a of shape \(2,\), not \(1, 2\)"),
-        (lambda o: {**o, "b": (1.5, o["b"][1])}, r"an observation of b\[0\] of float64, not int64"),
+        (lambda o: {**o, "b": (1.5, o["b"][1])}, r"an observation of b\[0\] of type float64, not int64"),
         (lambda o: {**o, "a": o["a"].astype(complex)}, "of complex128 of a is not an array of numbers"),
     ],
 )

@@ -56,7 +56,7 @@ def test_the_nearest_choices():
         spaces.MultiBinary([2, 3]),
     ],
 )
-def test_what_the_environment_takes_and_back(space):
+def test_integers_become_vectors_and_back(space):
     choices = choices_of(space)
     space.seed(0)
     taken = np.stack([space.sample() for _ in range(50)])
@@ -79,7 +79,7 @@ def test_bad_choices():
 
 
 def test_choices_drawn_again():
-    """Standard normal noise gives each option its probability; noise of 0 the most probable ones."""
+    """Standard normal noise draws each option with its probability; noise of 0 gives the most probable options."""
     shares = jnp.array([0.7, 0.2, 0.1, 0.05, 0.95])
     noise = jr.normal(jr.key(0), (20_000, 5))
     for new in (0.0, 0.4):
@@ -144,7 +144,7 @@ def test_the_fisher_product_is_the_hessian_of_the_divergence():
 
 
 def test_the_gradient_of_soft_choices_is_that_of_the_expectation():
-    """Over all pairs of options, whatever options were drawn: exact for one choice, right on average for two."""
+    """The expectation is over all pairs of options. The gradient is exact for one choice, and unbiased for two."""
     worth = jr.normal(jr.key(0), (3, 2))
 
     def critic(pairs):
@@ -162,7 +162,7 @@ def test_the_gradient_of_soft_choices_is_that_of_the_expectation():
     value, gradient = jax.jit(jax.vmap(jax.value_and_grad(ours), in_axes=(None, 0)))(LOGITS, noise)
     np.testing.assert_allclose(value.mean(), expected(LOGITS), atol=0.02)
     np.testing.assert_allclose(gradient.mean(axis=0), jax.grad(expected)(LOGITS), atol=0.01)
-    assert gradient.std(axis=0).max() > 0.01  # by chance, for two
+    assert gradient.std(axis=0).max() > 0.01  # with two choices, it depends on the draw
 
 
 def test_soft_choices_keep_a_share_of_the_entropy():
@@ -233,7 +233,7 @@ def test_sac_learns_the_probe():
 
 
 def test_noise_draws_choices_again():
-    """Some of them, for several steps; the others are the policy's."""
+    """Some choices are drawn again and kept for several steps; the others are those of the policy."""
     idle = CEM(plan_length=HORIZON).idle_plan(PROBE)
 
     def always(policy):

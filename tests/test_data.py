@@ -55,7 +55,7 @@ def datasets(tmp_path_factory):
 
 
 def episodes(seed=0, lengths=(10, 7, 10, 10, 4, 9, *[10] * 8), size=2, actions=1):
-    """Return random numbers as 130 steps; the second episode reaches its end, the fifth was cut off."""
+    """Return 130 steps of random numbers; the second episode reaches its end, the fifth was cut off."""
     rng = np.random.default_rng(seed)
     made = []
     for i, steps in enumerate(lengths):
@@ -192,7 +192,7 @@ def test_data_change_what_is_learned(run, tmp_path):
 
 
 class Killed(BaseException):
-    """The end of a process without any of its own code."""
+    """The end of a process in which none of its own code runs."""
 
 
 @pytest.mark.parametrize("after", [0, 2])
@@ -239,7 +239,7 @@ TRAIN = ["train", "mountain-car", "--seeds", "3", "--steps", "60", "--set", *SMA
     ],
 )
 @pytest.mark.bad_input
-def test_a_dataset_of_another_environment(tmp_path, monkeypatch, capsys, name, states, actions, made, said):
+def test_a_dataset_of_another_environment_is_refused(tmp_path, monkeypatch, capsys, name, states, actions, made, said):
     monkeypatch.chdir(tmp_path)
     scale = made.pop("scale", 1.0)
     walked = [(scale * observations, *rest) for observations, *rest in episodes(**made)]
@@ -251,12 +251,12 @@ def test_a_dataset_of_another_environment(tmp_path, monkeypatch, capsys, name, s
 
 
 @pytest.mark.bad_input
-def test_data_that_cannot_be_used(tmp_path, monkeypatch, capsys):
+def test_data_that_cannot_be_used_are_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert "--data pcmlp/none-v0: there is no" in refused([*TRAIN, "pcmlp/none-v0"], capsys)
     assert "--data car: not a name for Minari" in refused([*TRAIN, "car"], capsys)
     sac = ["train", "mountain-car", "--algo", "sac", "--data", NAME]
-    assert "sac starts without data" in refused(sac, capsys)
+    assert "sac cannot start from data" in refused(sac, capsys)
     words = [{"place": observations} for observations, *_ in episodes()]
     named = [(each, *rest) for each, (_, *rest) in zip(words, episodes(), strict=True)]
     write("named-v0", named, Dict({"place": Box(LOW, HIGH)}))
@@ -277,7 +277,7 @@ def test_data_that_cannot_be_used(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.fault("the dataset that a run started from has changed or is gone", "--resume says so in a line")
-def test_the_dataset_has_changed(run, tmp_path, monkeypatch, capsys):
+def test_a_changed_dataset_is_refused(run, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "datasets"
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(folder))
     resume = [*TRAIN, NAME, "--out", str(run), "--resume"]
@@ -307,7 +307,7 @@ def test_the_hash_is_of_the_numbers(run, datasets):
 
 
 def test_an_export_is_read_back(run, tmp_path):
-    """What a run has exported is what another one starts from."""
+    """A run can start from the dataset that another run has exported."""
     assert main(["export", str(run), "--minari", "pcmlp/again-v0"]) == 0
     problem, _ = build(car())
     logged = load_data(find_data("pcmlp/again-v0"), problem.world.mdp, "mountain-car", 1.0)

@@ -1,4 +1,4 @@
-"""Environments with discrete actions: what they get, and every method that acts in them."""
+"""Environments with discrete actions: the actions that they receive, and all methods for them."""
 
 import pickle
 
@@ -100,7 +100,7 @@ def test_predict_returns_what_the_environment_takes(agent, tmp_path):
     for each in (agent, loaded):
         action, _ = each.predict(observation, deterministic=True)
         env.step(action)
-        assert {-1: "a", 0: "b", 1: "c"}[action]  # as a tabular environment looks it up
+        assert {-1: "a", 0: "b", 1: "c"}[action]  # an action can be the key of a dict
         batch, _ = each.predict(np.zeros((7, 1), np.float32))
         assert batch.shape == (7,)
         assert all(env.action_space.contains(one) for one in batch)
@@ -108,7 +108,7 @@ def test_predict_returns_what_the_environment_takes(agent, tmp_path):
 
 
 def test_the_most_probable_choice_is_deployed(agent):
-    """All reward is paid for the last option."""
+    """Only the last option pays a reward."""
     policy = agent.policy().deterministic()
     sure = eqx.tree_at(lambda p: p.actor.net.biases[-1], policy, jnp.array([0.0, 0.0, 30.0]))
     for key in jr.split(jr.key(0), 3):
@@ -155,7 +155,7 @@ def test_workers_step_choices():
 DEEP = ("pcmlp", "pcmlp-mppi", "pets", "mbpo", "slbo", "rnd", "lc3", "random", "trpo", "sac", "pc-pg")
 
 
-def test_every_method_of_such_tasks_is_tried_below():
+def test_every_method_for_discrete_actions_is_tested_below():
     gym = {name for name, method in METHODS.items() if "gym" in method.presets["ours"]}
     assert gym == set(DEEP)
 

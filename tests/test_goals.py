@@ -1,4 +1,4 @@
-"""Goals that an environment brings: its functions are used where JAX and NumPy agree, and its success is counted."""
+"""Goal-conditioned environments: their functions are used if JAX and NumPy agree, and their successes are counted."""
 
 import gymnasium
 import jax
@@ -63,7 +63,7 @@ class Branching(Reaching):
 
 
 class Ending(Reaching):
-    """An end that depends on the goals."""
+    """A task whose end depends on the goals."""
 
     def compute_terminated(self, achieved, desired, info):
         return np.linalg.norm(achieved - desired) <= 0.1
@@ -117,9 +117,9 @@ def test_a_reward_that_cannot_be_used_is_learned_and_a_line_says_why(make, why):
     assert given.notes == []
 
 
-def test_a_function_that_jax_computes_otherwise_is_not_used():
+def test_a_function_that_jax_computes_differently_is_not_used():
     class Rounding(Reaching):
-        """NumPy sees an array and JAX does not."""
+        """A reward whose values for arrays of NumPy and of JAX differ."""
 
         def compute_reward(self, achieved, desired, info):
             found = np.linalg.norm(achieved - desired, axis=-1)
@@ -176,6 +176,6 @@ def test_numpy_code_is_traced(function):
         lambda a: a.__setitem__(0, 1.0),
     ],
 )
-def test_what_needs_values_is_refused(function):
+def test_code_that_needs_values_is_refused(function):
     with pytest.raises((TypeError, AttributeError)):
         function(Traced(jnp.ones(2)))

@@ -156,7 +156,7 @@ def test_other_features_have_their_own_radius_unless_one_is_given():
         (("model.radius=1",), True),
     ],
 )
-def test_a_class_that_does_not_contain_the_truth_says_so(settings, warned):
+def test_a_class_without_the_true_model_warns(settings, warned):
     problem, algo = build(resolve(PENDULUM, settings=("task.horizon=4", "samples_per_policy=4", *settings)))
     lines = class_notes(algo, problem)
     assert len(lines) == warned
@@ -168,7 +168,7 @@ def test_a_class_that_does_not_contain_the_truth_says_so(settings, warned):
         assert f"may cost {loss:.3g} of a return of 4 (at most H^2 x {near.error:.3g})" in lines[0]
 
 
-def test_a_run_says_so_once(tmp_path):
+def test_a_run_prints_the_warning_once(tmp_path):
     few = ("planner.num_plans=4", "planner.elites=2", "planner.plan_length=2", "planner.warmup=1", "eval_episodes=1")
     own = ("task.horizon=4", "samples_per_policy=4", "features.name=polynomial", "features.degree=1")
     console = Console(file=io.StringIO(), width=1000)

@@ -1,4 +1,4 @@
-"""Environments in whatever form a user has them: vector environments, and actions without bounds."""
+"""The environments that users give: vector environments, and actions without bounds."""
 
 import functools
 

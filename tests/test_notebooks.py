@@ -1,6 +1,6 @@
-"""The notebooks of docs/notebooks run from the first cell to the last one, and show what their text says.
+"""The notebooks of docs/notebooks run from the first cell to the last, and their results agree with their text.
 
-With small settings here; as they are written among the slow tests.
+Most tests run them with small settings; slow tests run them as written.
 """
 
 import base64
@@ -37,7 +37,7 @@ def read(name):
 
 
 def run(name, folder, settings=None):
-    """Execute a notebook in a folder; return by cell what it printed and its pictures."""
+    """Execute a notebook in a folder; return the printed text and the pictures of each cell."""
     notebook = read(name)
     if settings is not None:
         (cell,) = (cell for cell in notebook.cells if cell.id == "settings")
@@ -55,12 +55,12 @@ def run(name, folder, settings=None):
 
 
 def is_drawn(picture):
-    """Whether a picture has more in it than its paper."""
+    """Return whether a picture is not blank."""
     return np.asarray(picture.convert("L")).std() > 5
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_it_is_kept_without_outputs_and_every_cell_is_explained(name):
+def test_a_notebook_has_no_outputs_and_explains_every_cell(name):
     notebook = read(name)
     nbformat.validate(notebook)
     cells = notebook.cells
@@ -82,7 +82,7 @@ def test_first_steps(tmp_path):
     assert is_drawn(pictures["curves"])
     assert is_drawn(pictures["visits"])
     assert pictures["film"].n_frames > 10
-    assert "40 steps, return" in said["film"]  # without a plan worth the name, the car stays in the valley
+    assert "40 steps, return" in said["film"]  # with so little training, the car stays in the valley
     assert re.match(r"action: \[", said["save"])
     assert (tmp_path / "mountain-car.gif").exists()
 
@@ -98,7 +98,7 @@ def test_first_steps_as_written(tmp_path):
 
 
 def check_theorem(said, pictures, horizon, iterations):
-    """That the numbers say what the text around them says."""
+    """The numbers agree with the text around them."""
     opened, episodes = re.match(r"opened in iteration: (\d+); random play needs about (\S+)", said["run"]).groups()
     assert int(opened) < int(episodes.replace(",", ""))
     for cell in ("covariance", "eigenvalues", "bonus", "certificate"):
@@ -116,7 +116,7 @@ def check_theorem(said, pictures, horizon, iterations):
     assert ours == "preset: c = 0.1; bonus at its cap H in 0% of the iterations; final value 1"
     rows = {line.split()[0]: line.split()[2:] for line in said["numbers"].splitlines()[1:]}
     assert set(rows) == {"N", "M", "K", "c"}
-    assert float(rows["N"][0]) < float(rows["N"][1])  # the printed N is too small
+    assert float(rows["N"][0]) < float(rows["N"][1])  # the N that the paper states is too small
     assert rows["c"][0] == rows["c"][1] != rows["c"][2]
 
 
@@ -129,4 +129,4 @@ def test_the_theorem_at_work(tmp_path):
 def test_the_theorem_at_work_as_written(tmp_path):
     said, pictures = run("theorem_at_work", tmp_path)
     check_theorem(said, pictures, 5, 100)
-    assert "final value 0.00032" in said["theorem"]  # the theorem's c leads nowhere in a hundred iterations
+    assert "final value 0.00032" in said["theorem"]  # with the theorem's c, a hundred iterations do not open the lock

@@ -1,4 +1,4 @@
-"""`make package`: what is in the wheel and the source archive, and that the wheel works where nothing else is."""
+"""`make package`: the contents of the wheel and the source archive; the wheel works in an empty environment."""
 
 import email
 import os
@@ -27,7 +27,7 @@ NO_INDEX = ("Could not find a version", "No matching distribution", "Max retries
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory):
-    """The folder of the wheel and the source archive that `make package` makes of a copy of this repository."""
+    """Return the folder with the wheel and the source archive that `make package` makes from a copy of this tree."""
     copy = tmp_path_factory.mktemp("package") / "copy"
     for folder in ("src", "tests", "docs"):
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))

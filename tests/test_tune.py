@@ -1,4 +1,4 @@
-"""`pcmlp tune`: what is searched, that trials are runs, that a search that was killed goes on as if it had not been."""
+"""`pcmlp tune`: the searched ranges, the trials as runs, and searches that continue after a kill."""
 
 import csv
 import io
@@ -36,7 +36,7 @@ def empty_place(tmp_path, monkeypatch):
 
 
 def lock(**changes):
-    """A study of the lock."""
+    """Return a study of the lock."""
     config = resolve("combination-lock", seeds=(100, 101), steps=30, settings=SETTINGS[1:])
     dimensions = tuple(space.given(["bonus_scale", "ridge=0.001:0.1:log"], config, []))
     facts = {"objective": "return", "prunes": False, "fixed": tuple(SETTINGS[1:]), "dimensions": dimensions} | changes
@@ -88,10 +88,10 @@ def test_a_search_from_the_command_line(tmp_path, monkeypatch, capsys):
 
 
 class Killed(BaseException):
-    """The end of a process without any of its own code."""
+    """The end of a process in which none of its own code runs."""
 
 
-def test_a_search_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path, monkeypatch):
+def test_a_killed_search_continues_like_an_uninterrupted_one(tmp_path, monkeypatch):
     whole = search(tmp_path / "whole", 3)
     record, count = Run.record, []
 
@@ -142,8 +142,8 @@ def test_ctrl_c_ends_the_search_after_an_iteration(tmp_path, monkeypatch):
     assert [row["state"] for row in rows(out)] == ["finished"] * 3
 
 
-def test_hopeless_trials_are_pruned(tmp_path, monkeypatch):
-    """A trial whose evaluations are below the median of five others ends early; the search goes on."""
+def test_trials_below_the_median_are_pruned(tmp_path, monkeypatch):
+    """A trial whose evaluations are below the median of five others ends early; the search continues."""
     study, steps = lock(prunes=True), range(3, 31, 3)
     search(tmp_path / "out", 5, study)
     monkeypatch.setattr("pcmlp.tuning.search.reports_of", lambda study, folder: dict.fromkeys(steps, 1.0))
@@ -195,7 +195,7 @@ def test_every_declared_range_is_valid():
         assert all(field.limits.allow(float(end)) for end in dimension.ends())
 
 
-def test_a_range_includes_the_own_value():
+def test_a_declared_range_includes_the_methods_own_value():
     config = resolve("mountain-car", settings=["rounds=20", "bonus_scale=0.7"])
     found = {each.key: each for each in space.declared(config, ["features.norm"])}
     assert str(found["rounds"]) == "rounds=1:20:log"
@@ -231,7 +231,7 @@ def test_words_and_whole_numbers():
         (["--space", "samples_per_policy=1.5:3"], "not a whole number"),
         (["--space", "task.horizon=3:5"], "has no setting 'task.horizon'"),
         (["--space", "samples_per_policy"], "declares no values"),
-        (["--space", "bonus_scale", "bonus_scale=1:2"], "there twice"),
+        (["--space", "bonus_scale", "bonus_scale=1:2"], "given twice"),
         (["--space", "bonus_scale", "--set", "bonus_scale=1"], "fixed by set"),
         (["--seeds", "100", "3"], "--seeds 100"),
         (["--trials", "0"], "--trials 0: give 1 to"),
@@ -247,7 +247,7 @@ def test_bad_input_is_refused_in_one_line(words, said, tmp_path, capsys):
 
 
 def test_reported_seeds_are_refused(capsys):
-    assert "seeds 0 to 39 are for results" in refused([*TUNE, "--seeds", "39", "100"], capsys)
+    assert "seeds 0 to 39 are reserved for reported results" in refused([*TUNE, "--seeds", "39", "100"], capsys)
 
 
 def test_another_search_in_the_same_folder_is_refused(tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""`train --wandb`: what is sent; that a resumed run goes on at W&B; that no fault of W&B costs more than a line."""
+"""`train --wandb`: the numbers that are sent, resumed runs, and errors of W&B, which only print a line."""
 
 import json
 import sys
@@ -35,7 +35,7 @@ def offline(tmp_path, monkeypatch):
 
 
 def records(file):
-    """The records of a file of W&B: a log of LevelDB, in blocks, after a header of seven bytes."""
+    """Return the records of a W&B file: a LevelDB log in blocks, after a header of seven bytes."""
     data, place, record = file.read_bytes(), _HEADER, b""
     while place + _HEADER <= len(data):
         left = _BLOCK - place % _BLOCK
@@ -51,7 +51,7 @@ def records(file):
 
 
 def sent(file):
-    """The numbers that were sent, by step."""
+    """Return the numbers that were sent, by step."""
     found = {}
     for record in records(file):
         if record.WhichOneof("record_type") == "history":
@@ -135,8 +135,8 @@ def test_no_network(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_no_network_for_real(tmp_path, monkeypatch, capsys):
-    """A port where nothing listens: the line comes within seconds."""
+def test_no_network_on_a_real_port(tmp_path, monkeypatch, capsys):
+    """W&B is at a port where nothing listens; the line is printed within seconds."""
     monkeypatch.delenv("WANDB_MODE")
     monkeypatch.setenv("WANDB_API_KEY", "x" * 40)
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
@@ -144,7 +144,7 @@ def test_no_network_for_real(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.fault("Weights & Biases does not begin a run", "exit code 2, and the run can be resumed without it")
-def test_wandb_does_not_begin(tmp_path, monkeypatch, capsys):
+def test_wandb_fails_to_start(tmp_path, monkeypatch, capsys):
     def fails(**arguments):
         raise wandb.errors.CommError("deadline exceeded")
 

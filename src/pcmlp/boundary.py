@@ -1,4 +1,4 @@
-"""Observations of any structure as vectors, with a name for each number; and environments with bounded actions.
+"""Observations of any structure as vectors with a name for each number; bounds for actions without bounds.
 
     Box                its numbers in C order                 arm[0], camera[0,1]
     Discrete           one-hot                                mode=2
@@ -6,9 +6,8 @@
     MultiBinary        its bits                               contacts[3]
     Dict, Tuple        their parts, in the order of the space arm.speed[0], [1][0]
 
-A model predicts vectors, and a network for images is not part of the paper. So a space is flattened here, once, by a
-`Layout`, and everything behind the boundary sees a `Box`. An observation that does not have the structure, the shapes
-and the types of its space is refused.
+A model predicts vectors, and the paper has no networks for images. So a `Layout` flattens observations here, and all
+other code sees a `Box`. An observation is refused if its structure, shapes or types are not those of its space.
 
 Worker processes import this module, which therefore must not import JAX.
 """
@@ -25,15 +24,15 @@ _ENCODERS = {"Graph": "graphs", "Text": "texts", "Sequence": "sequences", "OneOf
 
 
 class UnsupportedSpace(ValueError):
-    """A space that is not flattened, and why."""
+    """The error about a space that cannot be flattened; the message says why."""
 
 
 class WrongStructure(ValueError):
-    """An observation that does not have the structure, the shapes or the types of its space."""
+    """The error about an observation whose structure, shapes or types are not those of its space."""
 
 
 class Part(NamedTuple):
-    """A part of an observation that is one array, and where the vector has it."""
+    """A part of an observation that is one array, with its place in the vector."""
 
     path: tuple[str | int, ...]  # keys of dicts and places in tuples
     shape: tuple[int, ...]
@@ -41,7 +40,7 @@ class Part(NamedTuple):
     start: int  # in the vector
     stop: int
     categories: tuple[int, ...] = ()  # one-hot: the number of values of each of its numbers
-    first: tuple[int, ...] = ()  # one-hot: the first value of each
+    first: tuple[int, ...] = ()  # one-hot: the smallest value of each of its numbers
 
     def find(self, observation: Any) -> Any:
         """Return this part of an observation."""
@@ -64,7 +63,7 @@ class Part(NamedTuple):
         if values.shape != self.shape:
             raise WrongStructure(f"an observation{of} of shape {values.shape}, not {self.shape}")
         if not np.can_cast(values.dtype, self.dtype, "same_kind"):
-            raise WrongStructure(f"an observation{of} of {values.dtype}, not {self.dtype}")
+            raise WrongStructure(f"an observation{of} of type {values.dtype}, not {self.dtype}")
         return self._encode(values.ravel(), of) if self.categories else values.ravel()
 
     def read_rows(self, values: np.ndarray) -> np.ndarray:
@@ -82,7 +81,7 @@ class Part(NamedTuple):
         for value, count, first in zip(values.tolist(), self.categories, self.first, strict=True):
             if not first <= value < first + count:
                 raise WrongStructure(
-                    f"an observation{of} of {value}, which is not one of {first} to {first + count - 1}"
+                    f"an observation{of} with the value {value}, which is not one of {first} to {first + count - 1}"
                 )
             encoded[place + value - first] = 1.0
             place += count
@@ -103,7 +102,7 @@ class Part(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How an observation is made into a vector, and back into words."""
+    """The parts of an observation in the order of the vector. It flattens observations and names their numbers."""
 
     parts: tuple[Part, ...]
 
@@ -125,7 +124,7 @@ class Layout(NamedTuple):
 
     @staticmethod
     def from_record(record: list[list[Any]]) -> "Layout":
-        """Return the layout whose parts JSON has stored as lists."""
+        """Return the layout from JSON, which stores its parts as lists."""
         parts: list[Any] = [[tuple(value) if isinstance(value, list) else value for value in part] for part in record]
         return Layout(tuple(Part._make(part) for part in parts))
 
@@ -147,7 +146,7 @@ class Layout(NamedTuple):
 
     @property
     def index(self) -> dict[str, slice]:
-        """The place in the vector of each part, and of each dict and tuple of parts, by name."""
+        """The place in the vector of each part, and of each nested dict and tuple, by name."""
         found: dict[str, slice] = {}
         for part in self.parts:
             for depth in range(1, len(part.path) + 1):
@@ -160,7 +159,7 @@ class Layout(NamedTuple):
         return next((part for part in self.parts if part.path == path), None)
 
     def read(self, observation: Any) -> np.ndarray:
-        """Return an observation as a vector, or raise what is wrong with it."""
+        """Return an observation as a vector, or raise an error that names its fault."""
         if len(self.parts) == 1:
             return self.parts[0].read(self.parts[0].find(observation))
         values = [part.read(part.find(observation)) for part in self.parts]
@@ -168,8 +167,8 @@ class Layout(NamedTuple):
         return np.concatenate(values)
 
     def read_any(self, observation: Any) -> np.ndarray:
-        """Return the environment's own observation, or several of them with a leading axis in each array, as vectors;
-        vectors stay what they are."""
+        """Return an observation of the environment, or a batch with a leading axis in each array, as vectors. Return
+        vectors unchanged."""
         part = self.parts[0]
         nested = isinstance(observation, Mapping | tuple)
         if self.is_vector or nested != bool(part.path) or not (nested or self._is_own(np.shape(observation))):
@@ -179,7 +178,7 @@ class Layout(NamedTuple):
         return self.read_rows(observation)
 
     def read_rows(self, observations: Any) -> np.ndarray:
-        """Return several observations, with a leading axis in each array, as vectors."""
+        """Return a batch of observations, with a leading axis in each array, as vectors."""
         columns = [(part, np.asarray(part.find(observations))) for part in self.parts]
         self._check_keys(observations)
         counts = sorted({len(values) for _, values in columns})
@@ -188,7 +187,7 @@ class Layout(NamedTuple):
         return np.concatenate([part.read_rows(values) for part, values in columns], axis=1)
 
     def _is_own(self, shape: tuple[int, ...]) -> bool:
-        """Return whether an array of this shape is the one part, or a batch of it, and not a vector."""
+        """Return whether an array of this shape is an observation or a batch, not a vector."""
         own = self.parts[0].shape
         return shape == own or (shape[1:] == own and shape[-1:] != (self.size,))
 
@@ -201,8 +200,8 @@ class Layout(NamedTuple):
 
 
 def observation_index(env: Any) -> dict[str, slice]:
-    """Return where the parts of an environment's observation are in a state, such as {"achieved_goal": slice(0, 3)}.
-    A reward function can take them by name."""
+    """Return the places of the parts of an observation in a state, such as {"achieved_goal": slice(0, 3)}.
+    With them, a reward function can select parts by name."""
     return Layout.of(env.observation_space).index
 
 
@@ -222,13 +221,13 @@ def bounds_of(space: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def bound_actions(make: Callable[[], Any], scale: float) -> Any:
-    """Return an environment whose actions have the bounds -scale and scale where they have none. This function can be
-    sent to worker processes."""
+    """Return an environment whose missing bounds of actions are -scale and scale. This function can be sent to worker
+    processes."""
     return with_bounds(make(), scale)
 
 
 def with_bounds(env: Any, scale: float) -> Any:
-    """Return the environment with bounded actions."""
+    """Return the environment; missing bounds of its actions become -scale and scale."""
     from gymnasium import spaces
     from gymnasium.wrappers import TransformAction
 
@@ -244,7 +243,7 @@ def _same(action: Any) -> Any:
 
 
 def _leaves(space: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """Return the spaces in a Dict or Tuple that are not such themselves, with their paths."""
+    """Yield the spaces inside of nested Dicts and Tuples, with their paths."""
     from gymnasium import spaces
 
     if not isinstance(space, spaces.Dict | spaces.Tuple):
@@ -256,7 +255,7 @@ def _leaves(space: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str
 
 
 def _part(path: tuple[str | int, ...], space: Any, start: int) -> Part:
-    """Return the part that a space becomes, which begins at `start`."""
+    """Return the part for a space; it begins at `start` in the vector."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Discrete):

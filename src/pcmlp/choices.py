@@ -2,8 +2,8 @@
 
     x = (e_i1, ..., e_ik),    e_i is the unit vector of option i;  k = 1: Discrete,  k > 1: MultiDiscrete, MultiBinary
 
-Model, bonus, replay and reward functions take an action as a vector of floats, whatever its kind, so they need not know
-of choices. Those parts know that make actions: policies, planners, noise, and the boundary to an environment.
+Model, bonus, replay and reward functions take every action as a vector of floats, so they have no special case for
+choices. Only the parts that make actions have one: policies, planners, noise, and the boundary to an environment.
 """
 
 import math
@@ -23,14 +23,14 @@ _TINY = 1e-20  # least probability, so that its logarithm is finite
 
 
 class Choices(eqx.Module):
-    """Choices among options, several at a time: the one-hot vectors of all of them, joined into one.
+    """One or more choices among options. An action is the vector that joins the one-hot vectors of all choices.
 
-    Everything that learns sees this vector; the environment gets the integers of the chosen options.
+    Everything that learns takes this vector; the environment takes the integers of the chosen options.
     """
 
     sizes: tuple[int, ...] = eqx.field(static=True)  # the number of options of each choice
     firsts: tuple[int, ...] = eqx.field(static=True, default=())  # the environment's integers of the first options
-    shape: tuple[int, ...] | None = eqx.field(static=True, default=None)  # of the environment's array of integers
+    shape: tuple[int, ...] | None = eqx.field(static=True, default=None)  # of the environment's integers
 
     def __check_init__(self) -> None:
         if not self.sizes or min(self.sizes) < 1:
@@ -41,7 +41,7 @@ class Choices(eqx.Module):
 
     @property
     def size(self) -> int:
-        """The number of coordinates: of all options together."""
+        """The number of coordinates, which is the number of options of all choices."""
         return sum(self.sizes)
 
     @property
@@ -66,7 +66,7 @@ class Choices(eqx.Module):
 
     @property
     def middle(self) -> Float[Array, " n"]:
-        """The vector that prefers no option: the mean of uniform play."""
+        """The vector that prefers no option: the mean of uniformly drawn choices."""
         return jnp.concatenate([jnp.full(size, 1.0 / size) for size in self.sizes])
 
     @property
@@ -76,7 +76,7 @@ class Choices(eqx.Module):
 
     @property
     def largest_entropy(self) -> float:
-        """The entropy of uniform play, in nats; at least a tiny number, by which one can divide."""
+        """The entropy of uniformly drawn choices, in nats; at least a tiny number, so that one can divide by it."""
         return max(sum(math.log(size) for size in self.sizes), _TINY)
 
     def is_bounded(self) -> bool:
@@ -92,26 +92,26 @@ class Choices(eqx.Module):
         return self.clip(jr.uniform(key, (self.size,)))
 
     def clip(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
-        """Return the nearest choices: of each, the option with the largest number, the first one of equals."""
+        """Return the nearest choices: for each, the option with the largest number; the first one if some are equal."""
         return jnp.concatenate([jax.nn.one_hot(jnp.argmax(part), part.shape[0]) for part in self.split(x)])
 
     def redraw(self, shares: Float[Array, " n"], new: Number, noise: Float[Array, " n"]) -> Float[Array, " n"]:
         """Draw choices with probability `shares`, or uniformly with probability `new`.
 
-        `noise` is standard normal; 0 leads to the most probable options. It is turned into Gumbel noise of the same
-        ranks, of which log p + noise is largest at an option with probability p. So noise that is correlated in time
-        gives choices that stay the same for some steps, and each single step has the right probabilities.
+        `noise` is standard normal; noise of 0 gives the most probable options. A monotone function turns it into Gumbel
+        noise g, with which option i has the largest log p_i + g_i with probability p_i. So noise that is correlated in
+        time gives choices that stay the same for some steps, and the probabilities of each single step are right.
         """
         probability = (1.0 - new) * shares + new * self.middle
         gumbel = -jnp.log(-jax.scipy.special.log_ndtr(noise))
         return self.clip(jnp.log(jnp.maximum(probability, _TINY)) + gumbel)
 
     def disturb(self, shares: Float[Array, " n"], std: Number, noise: Float[Array, " n"]) -> Float[Array, " n"]:
-        """Draw some of the choices again: as many as noise of this std, in half ranges, stands for."""
+        """Draw choices again with the probability for noise of this std, in half ranges (`share_redrawn`)."""
         return self.redraw(shares, share_redrawn(std), noise)
 
     def from_unit(self, u: Float[Array, " n"]) -> Float[Array, " n"]:
-        """Return the vector unchanged: one-hot vectors have no other unit."""
+        """Return the vector unchanged: one-hot vectors are not scaled."""
         return u
 
     def to_unit(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -119,8 +119,7 @@ class Choices(eqx.Module):
         return x
 
     def to_integers(self, x: np.ndarray) -> np.ndarray | np.int64:
-        """Return the integers that the environment takes, for vectors along the last axis: those of the nearest
-        choices."""
+        """Return the environment's integers of the nearest choices; vectors lie along the last axis."""
         parts = np.split(x, np.cumsum(self.sizes)[:-1], axis=-1)
         chosen = np.stack([part.argmax(axis=-1) for part in parts], axis=-1) + np.array(self.firsts or 0)
         return chosen.reshape((*x.shape[:-1], *self.integer_shape))[()]  # a single integer, not an array of one
@@ -134,6 +133,6 @@ class Choices(eqx.Module):
 
 
 def share_redrawn(std: Number) -> Number:
-    """Return the probability of drawing a choice again that takes the place of noise: 0, 1/2 and 1 for a std of 0, 1
-    and infinity. So the settings of a planner's noise mean much the same for choices as for a box."""
+    """Return the probability of drawing a choice again for noise of this std: 0, 1/2 and 1 for a std of 0, 1 and
+    infinity. So a planner's settings of noise mean nearly the same for choices as for a box."""
     return std / (1.0 + std)

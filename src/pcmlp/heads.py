@@ -3,11 +3,11 @@
     Box        u ~ N(mean(s), diag(exp(2 log_std)))                          log_std is the same for every s
     Choices    option i of a choice with probability softmax(logits(s))_i    the choices of an action are independent
 
-Both are used in the same way: noise is drawn before the state is known, and `at` turns it into an action. Without noise
-this is the mode: the mean, or the most probable option of every choice. The metric is the Hessian of the KL at equal
-distributions, by which TRPO measures a change of the parameters: 1 / std^2 for a mean, diag(p) - p p^T for logits.
+Both are used in the same way: noise is drawn before the state is known, and `at` turns it into an action. With noise 0,
+the action is the mode: the mean, or the most probable option of every choice. The metric is the Hessian of the KL at
+equal distributions. TRPO measures a change of the parameters with it: 1 / std^2 for a mean, diag(p) - p p^T for logits.
 
-paper: Gaussian policies / here: categorical ones as well, where actions are discrete.
+paper: Gaussian policies / here: also categorical policies, for discrete actions [BT].
 """
 
 import math
@@ -25,7 +25,7 @@ from pcmlp.spaces import Vectors
 
 
 class GaussianHead(eqx.Module):
-    """A stochastic policy's network: a Gaussian for each input, with one std for all inputs."""
+    """The network of a stochastic policy: it gives a Gaussian for each input; the std is the same for all inputs."""
 
     net: MLP
     log_std: Float[Array, " a"]
@@ -34,7 +34,7 @@ class GaussianHead(eqx.Module):
     def of(
         key: Key[Array, ""], inputs: int, outputs: int, *, sizes: tuple[int, ...] = (32, 32), std: float = 1.0
     ) -> "GaussianHead":
-        """Draw a network whose means are near 0 for every input: the first policy is random and prefers no action."""
+        """Draw a network whose means are near 0 for every input, so that the first policy prefers no direction."""
         if not std > 0:
             raise ConfigError(f"std={std}: give a number above 0")
         net = MLP.of(key, (inputs, *sizes, outputs), "tanh", last=0.01)
@@ -45,7 +45,7 @@ class GaussianHead(eqx.Module):
 
     @property
     def dims(self) -> int:
-        """The dimensions of an action."""
+        """The number of dimensions of an action."""
         return self.log_std.shape[0]
 
     def draw_noise(self, key: Key[Array, ""]) -> Float[Array, " a"]:
@@ -59,13 +59,14 @@ class GaussianHead(eqx.Module):
     def apply_metric(
         self, change: tuple[Float[Array, "m a"], Float[Array, " a"]], at: PyTree, share: Float[Array, " m"] | None
     ) -> tuple[Float[Array, "m a"], Float[Array, " a"]]:
-        """Return the mean metric over rows, weighted by `share`, times a change of the parameters `at`."""
+        """Return the product of the metric at the parameters `at` and a change of them: its mean over rows, weighted by
+        `share`."""
         shift, log = change
         scaled = shift * jnp.exp(-2.0 * at[1])[None, :] / shift.shape[0]
         return scaled if share is None else scaled * share[:, None], 2.0 * log
 
     def measure(self, x: Float[Array, "m i"]) -> dict[str, Float[Array, ""]]:
-        """Return how random the policy is: the mean std of its noise."""
+        """Return the mean std of the policy's noise, as a measure of its randomness."""
         return {"noise_std": jnp.mean(jnp.exp(self.log_std))}
 
 
@@ -76,7 +77,7 @@ class Categorical(eqx.Module):
     choices: Choices
 
     def at(self, noise: Float[Array, " n"]) -> Float[Array, " n"]:
-        """Return the options that Gumbel noise leads to; without noise, the most probable ones."""
+        """Return the options that Gumbel noise gives; with noise 0, the most probable options."""
         return self.choices.clip(self.logits + noise)
 
     def log_probs(self) -> Float[Array, " n"]:
@@ -93,23 +94,23 @@ class Categorical(eqx.Module):
         return -jnp.sum(jnp.exp(log) * log)
 
     def kl(self, other: "Categorical") -> Float[Array, ""]:
-        """Return KL(self | other), in a form that stays precise where it is small: each term is at least 0."""
+        """Return KL(self | other). Each term is at least 0, so that a small KL is precise."""
         ours, theirs = self.log_probs(), other.log_probs()
         p, ratio = jnp.exp(ours), theirs - ours
-        # q - p; as p (q / p - 1) where the two are close, because that is precise
+        # q - p; where the two are close, p (q / p - 1) is more precise
         difference = jnp.where(ratio < 1, p * jnp.expm1(jnp.minimum(ratio, 1.0)), jnp.exp(theirs) - p)
         return jnp.sum(difference - p * ratio)
 
 
 class CategoricalHead(eqx.Module):
-    """A stochastic policy's network for choices."""
+    """The network of a stochastic policy over choices."""
 
     net: MLP
     choices: Choices
 
     @staticmethod
     def of(key: Key[Array, ""], inputs: int, choices: Choices, *, sizes: tuple[int, ...]) -> "CategoricalHead":
-        """Draw a network whose logits are near 0 for every input: the first policy prefers no option."""
+        """Draw a network whose logits are near 0 for every input, so that the first policy prefers no option."""
         return CategoricalHead(MLP.of(key, (inputs, *sizes, choices.size), "tanh", last=0.01), choices)
 
     def __call__(self, x: Float[Array, " i"]) -> Categorical:
@@ -131,7 +132,8 @@ class CategoricalHead(eqx.Module):
     def apply_metric(
         self, change: Float[Array, "m n"], at: Float[Array, "m n"], share: Float[Array, " m"] | None
     ) -> Float[Array, "m n"]:
-        """Return the mean metric over rows, weighted by `share`, times a change of the logits `at`."""
+        """Return the product of the metric at the logits `at` and a change of them: its mean over rows, weighted by
+        `share`."""
 
         def one(change: Float[Array, " n"], logits: Float[Array, " n"]) -> Float[Array, " n"]:
             p = jnp.exp(Categorical(logits, self.choices).log_probs())
@@ -142,7 +144,7 @@ class CategoricalHead(eqx.Module):
         return scaled if share is None else scaled * share[:, None]
 
     def measure(self, x: Float[Array, "m i"]) -> dict[str, Float[Array, ""]]:
-        """Return how random the policy is: its mean entropy, as a share of that of uniform play."""
+        """Return the mean entropy of the policy, divided by that of uniformly drawn choices."""
         entropy = jax.vmap(lambda row: self(row).entropy())(x)
         return {"noise_entropy": jnp.mean(entropy) / self.choices.largest_entropy}
 

@@ -188,7 +188,7 @@ def settings_page() -> str:
         "evaluated). A preset changes some defaults for a kind of task. Settings of a method's parts are below, under",
         "Parts; a method's own table has only those whose default it changes. `pcmlp list NAME` prints all settings",
         "and presets of a method, and the settings of a task or a part. Where a meaning ends in `tune`, `pcmlp tune`",
-        "searches among these values, unless it is told otherwise.",
+        "searches this range, unless `--space` gives another.",
         "",
         "## Methods",
     ]

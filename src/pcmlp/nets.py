@@ -102,7 +102,7 @@ class Gaussian(eqx.Module):
         return self.at(jr.normal(key, self.mean.shape))
 
     def at(self, noise: Float[Array, " a"]) -> Float[Array, " a"]:
-        """Return the vector that standard normal noise leads to; without noise, the mean."""
+        """Return the vector for standard normal noise; with noise 0, the mean."""
         return self.mean + jnp.exp(self.log_std) * noise
 
     def log_prob(self, x: Float[Array, " a"]) -> Float[Array, ""]:

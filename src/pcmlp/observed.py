@@ -49,7 +49,7 @@ class Observed(NamedTuple):
     reward: np.ndarray  # the environment's own
     terminated: np.ndarray
     truncated: np.ndarray
-    success: np.ndarray  # 1 or 0 where the environment says whether the goal is reached, -1 elsewhere
+    success: np.ndarray  # 1 or 0 where the environment reports whether the goal is reached, -1 elsewhere
     fault: np.ndarray  # codes of `Fault`
     messages: dict[int, str]  # what went wrong, by row
 
@@ -126,7 +126,7 @@ class ObservationCheck:
     """A test of whether 32-bit floats can be an observation of a space."""
 
     def __init__(self, low: np.ndarray, high: np.ndarray, names: Sequence[str] = ()):
-        """Store the bounds, in 64 bits, and the names of the coordinates, if they have names."""
+        """Store the bounds, in 64 bits, and the names of the coordinates, if there are names."""
         largest = np.finfo(np.float32).max
         with np.errstate(invalid="ignore"):
             span = high - low

@@ -80,7 +80,7 @@ class Setting(NamedTuple):
     help: str
     limits: Limits
     tiny: Any  # a value for runs of milliseconds; None: the default is small enough
-    tune: str | None  # the values among which `pcmlp tune` searches, such as 0.01:1:log; None: it leaves it alone
+    tune: str | None  # the range that `pcmlp tune` searches, such as 0.01:1:log; None: not searched
 
 
 def setting(

@@ -1,6 +1,6 @@
 """The spaces that states and actions lie in. They are facts about a task, known when a program is compiled.
 
-An action is an integer in a finite MDP and a vector elsewhere: between bounds (`Box`), or of choices (`Choices`).
+In a finite MDP an action is an integer. Elsewhere it is a vector, between bounds (`Box`) or one-hot (`Choices`).
 
 `Range` is a box whose bounds are arrays, for bounds that are computed while a program runs.
 """
@@ -36,7 +36,7 @@ class Range(eqx.Module):
 
     @property
     def is_empty(self) -> Bool[Array, ""]:
-        """Whether no vector is between the bounds, as before anything was seen."""
+        """Whether no vector lies between the bounds, which holds until a first vector is seen."""
         return jnp.any(self.low > self.high)
 
     def clip(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -102,7 +102,7 @@ class Box(eqx.Module):
     lower: tuple[float, ...] = eqx.field(static=True, converter=_as_bounds)
     upper: tuple[float, ...] = eqx.field(static=True, converter=_as_bounds)
     coordinates: Coordinates = eqx.field(static=True, default=NOTHING_DECLARED)
-    layout: Layout | None = eqx.field(static=True, default=None)  # how an environment's observation becomes the vector
+    layout: Layout | None = eqx.field(static=True, default=None)  # the parts of the observation in the vector
 
     def __check_init__(self) -> None:
         self.coordinates.check(len(self.lower))

@@ -27,7 +27,7 @@ class Score(NamedTuple):
     """The outcome of evaluation episodes."""
 
     returns: Any  # [seeds, episodes]
-    succeeded: np.ndarray | None = None  # [seeds, episodes], as the environment reports it; None if it reports nothing
+    succeeded: np.ndarray | None = None  # [seeds, episodes], as the environment reports it; None without reports
 
 
 def summarise(succeeded: np.ndarray | None) -> dict[str, Any]:

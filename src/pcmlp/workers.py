@@ -214,7 +214,9 @@ def serve(pipe: Connection, factory: bytes, layout: Layout, progress: Any) -> No
     for number in SIGNALS:  # handled by the run, which may finish an iteration first
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=exit_with_parent, daemon=True).start()
-    copies = Copies(lambda: pickle.loads(factory)(), layout)  # imports when a copy is made, which reports errors
+    copies = Copies(
+        lambda: pickle.loads(factory)(), layout
+    )  # the import happens when a copy is made, where errors are reported
     with contextlib.suppress(EOFError, OSError):
         while True:
             pipe.send(copies.ask(*pipe.recv(), progress=progress))
@@ -255,7 +257,7 @@ def _write(observed: Observed, row: int, order: Order, answer: Any, layout: Layo
 
 
 def _reported_success(info: Any) -> int:
-    """Return 1 or 0 where the environment says whether its goal is reached, and -1 where it does not."""
+    """Return 1 or 0 if the environment reports whether its goal is reached, and -1 if it does not report it."""
     if isinstance(info, dict):
         for key in ("is_success", "success"):
             if key in info:

@@ -82,7 +82,7 @@ class DeepPCMLP:
         self.last_steps: Transitions | None = None
         self.logger, self._device = Logger(None), device
         self._learner: DeepLearner | None = None
-        self.data_steps = 0  # logged steps that it has started from
+        self.data_steps = 0  # the logged steps that the agent has started from
         self._bonus, self._newest = 0.0, False
         self._first_step = 0  # env steps at which `num_timesteps` begins
         self.log_folder: Path | None = None
@@ -143,8 +143,8 @@ class DeepPCMLP:
             self._take_over(made)
 
     def start_from(self, data: str) -> "DeepPCMLP":
-        """Take in the steps of a Minari dataset before anything was learned, and return the agent. They fill the
-        replay, Sigma and the model, and count as `data_steps`, not as env steps."""
+        """Learn from the steps of a Minari dataset before the first `learn`, and return the agent. The steps fill the
+        replay, Sigma and the model. They count as `data_steps`, not as env steps."""
         with use_device(self._device):
             self._learner, self.data_steps = learning.start_from(self.made, self.iteration, data)
         return self
@@ -235,9 +235,9 @@ class DeepPCMLP:
         episode_start: np.ndarray | None = None,
         deterministic: bool = False,
     ) -> tuple[np.ndarray | np.int64, Any]:
-        """Return what `env.step` takes for an observation, or for each of a batch, and the memory for the next step.
+        """Return the action that `env.step` takes, for one observation or each of a batch, and the next step's memory.
 
-        - `observation`: the environment's own, such as a dict, or a batch with a leading axis in each; or vectors.
+        - `observation`: an observation of the environment, such as a dict, or a batch with a leading axis; or vectors.
         - `state`: the memory that the last call returned, None at an episode's start; a search keeps its plan there.
         - `episode_start`: for each observation of a batch, whether an episode begins with it.
         - `deterministic`: whether to leave out the policy's noise.

@@ -1,13 +1,13 @@
-"""Algorithm 2 that starts from logged steps, which somebody else has taken.
+"""Algorithm 2 that starts from logged steps of other policies.
 
     for each K logged rows:     lines 6 to 8     Sigma += sum of phi phi^T / K,   D += rows
-    then, as often as lines 9 would have been reached:     line 9 on all of D
-    the last K rows:            an iteration of their own, in which line 5 reads them instead of walking
+    then, as often as the rows would have led to line 9:   line 9 on all of D
+    the last K rows:            a whole iteration, in which line 5 reads them in place of walking
 
-So Sigma and the model are what they would be if the cover had walked these rows, K by each policy, and the last of
-these iterations plans the policies for the first real step. Nothing here is counted as a real step: `env_steps` stays
-0, no policy is given a record for returns that are not its own, and all later rows of the replay are real ones.
-(paper: Algorithm 2 starts from nothing / here: it may start from data [BZ].)
+So Sigma counts these rows as if policies of the cover had walked them, K rows by each policy, and the model is fitted
+to them. The last iteration plans the policies for the first real step. Nothing counts as a real step: `env_steps` stays
+0, no policy gets a record from returns of other policies, and all rows that the replay adds later are real.
+(paper: Algorithm 2 starts without samples / here: it may start from data [BZ].)
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ _BLOCK = 10_000  # rows that are put into a restored replay at a time
 
 
 class LoggedWorld(World):
-    """A world in which line 5 reads rows instead of walking; all seeds read the same ones."""
+    """A world that returns logged rows in place of walking, the same rows for all seeds."""
 
     mdp: MDP
     rows: Transitions
@@ -49,13 +49,13 @@ class LoggedWorld(World):
         raise NotImplementedError
 
     def evaluate(self, keys: Key[Array, " seeds"], policies: Policy, episodes: int) -> NoReturn:
-        """Raise: nothing can be walked in logged rows."""
+        """Raise: a policy cannot be evaluated on logged rows."""
         raise NotImplementedError
 
 
 def split(algorithm: Deep, mdp: MDP, rows: Transitions) -> Transitions:
-    """Return logged rows in pieces of as many rows as an iteration walks, [pieces, K, ...]; the last is filled up with
-    rows that are not valid."""
+    """Return logged rows in pieces, [pieces, K, ...], where K is the number of rows of an iteration. The last piece is
+    padded with rows that are not valid."""
     size, count = round(algorithm.steps_per_iteration(mdp.horizon)), rows.reward.shape[0]
     missing = -count % size
     return jax.tree.map(
@@ -74,7 +74,7 @@ def in_blocks(algorithm: Deep, mdp: MDP, rows: Transitions, seeds: int) -> Itera
 def absorb(
     algorithm: Deep, keys: Key[Array, " seeds"], mdp: MDP, learner: DeepLearner, rows: Transitions
 ) -> DeepLearner:
-    """Return the learner of all seeds, which has done nothing yet, after the logged rows."""
+    """Return the new learner of all seeds after it has learned from the logged rows."""
     pieces = split(algorithm, mdp, rows)
     before, last = (jax.tree.map(lambda x, part=part: x[part], pieces) for part in (slice(-1), -1))
     if before.reward.shape[0]:
@@ -102,7 +102,7 @@ def fill(key: Key[Array, ""], algo: Deep, mdp: MDP, learner: DeepLearner, pieces
 
     (covariance, replay), _ = scan(one_piece, (learner.covariance, learner.replay), pieces)
     count, size = pieces.reward.shape
-    fits = algo.rounds * min(count, -(-replay.capacity // size))  # more rows than these are not in D
+    fits = algo.rounds * min(count, -(-replay.capacity // size))  # D holds no more rows than these
 
     def one_fit(model: FittedModel, fit_key: Key[Array, ""]) -> tuple[FittedModel, None]:
         return algo.model_for(mdp).train(fit_key, mdp, model, replay)[0], None

@@ -6,8 +6,8 @@ Consecutive n_t have correlation 1 - theta, so the noise keeps its direction for
 not. The stationary std is sigma / sqrt(1 - (1 - theta)^2). The noise is added only when samples are collected:
 planning, evaluation and deployment use the policy itself.
 
-Of choices, some are drawn again instead, as many as in a plan with noise of this std; n_t makes them stay the same for
-some steps.
+For choices, no noise is added. Each choice is drawn again with the probability that planners use for noise of this std
+(`choices.share_redrawn`). The correlation of n_t makes redrawn options stay the same for some steps.
 """
 
 import math

@@ -9,8 +9,8 @@ the paper's networks: [500, 500] for the model and for phi, 32 x 32 for the poli
 compares any two versions of the code on any machine. Both are medians over the same minute, measured in turn.
 No time includes compiling, except `time_to_solved_s`, the wall time of a whole `pcmlp train`.
 
-The parts are measured one after another. Each is shown and written when it has ended (`record.py`), because all of them
-together take minutes, and a machine may be taken away before.
+The parts are measured one after another. The numbers of each are shown and written as soon as it has ended
+(`record.py`), because all parts together take minutes, and the process may be stopped earlier.
 """
 
 import os
@@ -79,8 +79,8 @@ class Sizes:
 
 
 def main(out: Path | None, names: Sequence[str] = (), sizes: Sizes = Sizes()) -> int:  # noqa: B008 (frozen)
-    """Measure the named parts, by default all; show the numbers of each, and write them if asked. Parts that the file
-    has already are left out."""
+    """Measure the named parts, by default all; show the numbers of each, and write them to `out`, if given. Leave out
+    parts that the file already contains."""
     for name in names:
         find_known("part", name, PARTS, "one of " + ", ".join(PARTS))
     if sizes.jobs < 1:
@@ -184,7 +184,7 @@ PARTS: dict[str, Callable[[Sizes], dict[str, Any]]] = {
 
 
 def show(title: str, numbers: dict[str, Any]) -> None:
-    """Print the numbers of a part by their keys in the file."""
+    """Print the numbers of a part with their keys in the file."""
     table = Table("key", "value", title=title)
     for key, value in flatten({**numbers, "rounds_s": {}}).items():
         if isinstance(value, float | int):

@@ -1,7 +1,7 @@
-"""The file of a benchmark: written after each part, and continued by a later call on the same machine.
+"""The file of a benchmark. It is written after each part, and a later call on the same machine continues it.
 
-All numbers of a file are of one machine, one code and the same options. So a file that holds others is refused, and a
-benchmark that was stopped loses only the part that it was measuring.
+All numbers of a file come from one machine, one version of the code and one choice of options; a call that differs in
+these is refused. A benchmark that was stopped loses only the part that was in progress.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from pcmlp.runs.durable import Damaged, read_json, write_json
 from pcmlp.runs.source import find_source
 from pcmlp.runs.summary import device, versions
 
-# key -> its name in a message
+# key -> its name in an error message
 _SAME = {
     "device": "device",
     "processor": "processor",
@@ -28,7 +28,7 @@ _SAME = {
 
 
 def describe_machine() -> dict[str, Any]:
-    """Return the facts about the machine and the code that a file holds beside its numbers."""
+    """Return the facts about the machine and the code that a file stores with its numbers."""
     return {
         "device": device(),
         "processor": clock.processor(),
@@ -40,8 +40,8 @@ def describe_machine() -> dict[str, Any]:
 
 
 def hash_package(folder: Path) -> str:
-    """Return the SHA-256 of the names and contents of all Python files in a folder. Unlike a revision, it also knows
-    changes that are not committed, and a wheel has it too."""
+    """Return the SHA-256 of the names and contents of all Python files in a folder. Unlike a git revision, it also
+    changes with uncommitted edits, and an installed wheel has it too."""
     total = hashlib.sha256()
     for file in sorted(folder.rglob("*.py")):
         total.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
@@ -49,8 +49,8 @@ def hash_package(folder: Path) -> str:
 
 
 def open_record(out: Path | None, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the contents of the file, or of a new one without parts. Raise if its numbers do not belong to those that
-    this machine and code would measure."""
+    """Return the contents of the file, or a new record without parts. Raise if the file is from another machine, other
+    code or other options."""
     fresh: dict[str, Any] = {**describe_machine(), "options": options, "parts": {}}
     if out is None or not (out.exists() or out.is_symlink()):
         return fresh
@@ -67,6 +67,6 @@ def open_record(out: Path | None, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_record(out: Path | None, record: dict[str, Any]) -> None:
-    """Write all of the file, or nothing of it."""
+    """Replace the file as a whole."""
     if out is not None:
         write_json(out, record)

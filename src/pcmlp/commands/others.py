@@ -194,7 +194,7 @@ class Bench:
     parts: Annotated[Positional[tuple[str, ...]], unset("[PART ...]", "all")] = ()
     """What to measure: solved, updates, round, mppi, pets or robot."""
     out: Annotated[Path | None, unset("FILE.json", "the numbers are only shown")] = None
-    """The file for the numbers, written after each part; parts that it has already are not measured again."""
+    """The file for the numbers, written after each part; parts that it already contains are not measured again."""
     seeds: Annotated[tuple[str, ...], unset("INT [INT ...]", "2 4 on a CPU, 4 16 64 elsewhere")] = ()
     """Numbers of seeds to time a round with, in addition to one seed."""
     jobs: Int = "1"

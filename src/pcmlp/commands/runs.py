@@ -34,8 +34,8 @@ class Train:
     """The run folder, new or empty."""
     set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE [KEY=VALUE ...]")] = ()
     """Any other setting, such as bonus_scale=0 or task.horizon=10; `pcmlp list ALGO` shows the keys."""
-    data: Annotated[str | None, unset("MINARI", "start from nothing")] = None
-    """Start from the steps of this Minari dataset; Deep PC-MLP and methods with its loop can."""
+    data: Annotated[str | None, unset("MINARI", "no data")] = None
+    """Start from the steps of this Minari dataset; for Deep PC-MLP and methods with its loop."""
     reward_free: Switch = False
     """Explore without the task's reward."""
     resume: Switch = False
@@ -47,7 +47,7 @@ class Train:
     tensorboard: Switch = False
     """Write every number of metrics.csv for TensorBoard as well."""
     wandb: Annotated[str | None, unset("PROJECT", "no")] = None
-    """Send every number of metrics.csv to this project of Weights & Biases as well."""
+    """Also send every number of metrics.csv to this project at Weights & Biases."""
 
     def run(self, command: str) -> int:
         """Train, draw the pictures and show the results of each seed."""

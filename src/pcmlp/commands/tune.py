@@ -14,7 +14,7 @@ from pcmlp.signals import finish_iterations
 
 @dataclass(frozen=True)
 class Tune:
-    """Search for good settings with Optuna: every trial is a run. The same command goes on with a search.
+    """Search for good settings with Optuna; every trial is a run. The same command continues an interrupted search.
 
     For example:
       pcmlp tune mountain-car --trials 20
@@ -24,26 +24,26 @@ class Tune:
     task: Annotated[Positional[str], arg(metavar="TASK")]
     """A task of `pcmlp list`, gym:ID, or FILE.py:NAME of your own."""
     trials: Annotated[str, arg(metavar="INT")] = "20"
-    """The trials of the whole search, with those that are done."""
+    """The number of trials of the whole search, including those that have ended."""
     algo: Annotated[str | None, unset("ALGO", "the first that `pcmlp list` names for the task")] = None
     """An algorithm of `pcmlp list`, or FILE.py:NAME of your own method."""
     space: Annotated[
         UseAppendAction[tuple[tuple[str, ...], ...]],
-        unset("KEY[=LOW:HIGH[:log]|=A,B] [...]", "all that `pcmlp list ALGO` shows with values for tune"),
+        unset("KEY[=LOW:HIGH[:log]|=A,B] [...]", "all settings for which `pcmlp list ALGO` shows tune"),
     ] = ()
-    """Search these settings alone; a key without values has those that it declares."""
+    """Search only these settings; a key without values has its declared range."""
     set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE [KEY=VALUE ...]")] = ()
-    """Settings that all trials have."""
+    """Settings that are the same in all trials."""
     seeds: Ints = ("100", "101")
-    """Seeds of each trial; not 0 to 39, which results are reported for."""
+    """Seeds of each trial; not 0 to 39, which are reserved for reported results."""
     steps: Annotated[str | None, unset("INT", "the preset's, as for train")] = None
     """Env steps of each seed in each trial."""
     objective: Annotated[str, arg(metavar="return|success")] = "return"
-    """return: the final return. success: the share of the steps after which all evaluations succeed."""
+    """return: the final return. success: the share of the steps that are left once all evaluations succeed."""
     prune: Switch = False
-    """Stop a trial, after a third of its steps, while it is worse than the median of the trials before it."""
+    """After a third of its steps, stop a trial that is worse than the median of the earlier trials."""
     out: Annotated[Path | None, unset("DIR", "runs/TASK-ALGO-tune")] = None
-    """The folder of the search, new or empty, or that of the same search."""
+    """The folder of the search: new, empty, or that of the same search."""
 
     def run(self, command: str) -> int:
         """Search, and show the best settings as a command."""

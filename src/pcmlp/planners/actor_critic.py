@@ -20,7 +20,7 @@ class ActorCritic(Policy):
     critic: MLP
     critic_state: PyTree  # the state of the critic's optimiser
     units: Normaliser  # normalises states
-    noise: Float[Array, ""]  # 1: the policy as trained, 0: its mode
+    noise: Float[Array, ""]  # 1: the policy with its noise, 0: its mode
     actions: Vectors
 
     def __call__(self, key: Key[Array, ""], carry: Carry, state: State) -> tuple[Carry, Action]:

@@ -2,8 +2,8 @@
 
 plans ~ N(mean, diag(variance)),  elites = the best `elites` of `num_plans`,  mean, variance <- those of the elites
 
-Plans of choices are categorical, and their mean is the probabilities. The first sample draws some choices of the plan
-again, instead of adding noise; the others draw all of them from the shares of options among the elites.
+For choices, the distribution is categorical, and its mean is the probabilities of the options. In the first sample,
+some choices of the plan are drawn again. In later samples, all choices are drawn with the shares of the elites.
 
 PETS (Chua et al. 2018) adds two things that keep a search away from the bounds of the actions: `truncated` noise, and
 `smoothing` of mean and variance.
@@ -75,13 +75,13 @@ class CEM(Shooting):
         return self.iterations * action, self.iterations * plan
 
     def add_noise(self, mean: Plan, variance: Plan, noise: Plan, actions: Vectors) -> Plan:
-        """Return the plan that noise with unit std leads to."""
+        """Return the plan for noise with unit std."""
         if isinstance(actions, Choices):
             return jax.vmap(lambda shares, z: actions.redraw(shares, 0.0, z))(mean, noise)
         return mean + self.spread(mean, variance, actions) * noise
 
     def first_mean(self, plan: Plan, actions: Vectors) -> Plan:
-        """Return the mean that a refinement begins with: the plan, or the probabilities of drawing it or any choice."""
+        """Return the mean at the start of a refinement: the plan; for choices, mixed with equal shares of options."""
         if not isinstance(actions, Choices):
             return plan
         new = share_redrawn(self.noise_std)

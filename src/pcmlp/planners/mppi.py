@@ -5,9 +5,9 @@
 
 paper: the update is inside the loop over k, and its indices are off by one / here: one update, after all K plans.
 
-Plans of choices are drawn from the shares of the last plan, of which they draw some choices again, and the update is
-their weighted mean, which has the new shares. The term with a Gaussian's Sigma is left out: with the last plan as the
-prior, instead of doing nothing, there is none.
+For choices, a plan is drawn with the shares of the last plan, and some of its choices are drawn again uniformly. The
+new shares are the weighted mean of these plans. The term with Sigma is left out: it comes from a prior that does
+nothing, and here the prior is the last plan.
 """
 
 import jax
@@ -48,7 +48,7 @@ class MPPI(Shooting):
     def draw_plans(
         self, key: Key[Array, ""], plan: Plan, actions: Vectors
     ) -> tuple[Float[Array, "n length action"], Float[Array, " n"]]:
-        """Return noisy plans, and a^T Sigma^-1 e of each."""
+        """Return noisy plans, and a^T Sigma^-1 e of each (0 for choices)."""
         white = jr.normal(key, (self.num_plans, *plan.shape))
         if isinstance(actions, Choices):
             plans = jax.vmap(lambda scale, e: self.redraw(actions, plan, scale, e))(self.scales(), white)
@@ -72,7 +72,7 @@ class MPPI(Shooting):
         return self.least_noise ** jnp.linspace(1.0, 0.0, self.num_plans)
 
     def redraw(self, choices: Choices, plan: Plan, scale: Number, white: Plan) -> Plan:
-        """Return the plan with choices drawn again by noise of this scale, correlated in time."""
+        """Return the plan with some choices drawn again, by noise of this scale that is correlated in time."""
         noise = correlation_factor(white.shape[0], self.correlation) @ white
         std = scale * jnp.sqrt(self.noise_cov)
         return jax.vmap(lambda shares, e: choices.disturb(shares, std, e))(plan, noise)

@@ -32,7 +32,7 @@ from pcmlp.types import MDP, Action, Carry, Metrics, Planner, Policy, State
 class Networks(eqx.Module):
     """The trained networks: one gradient step updates all of them."""
 
-    actor: MLP  # s -> the parameters of the distribution of actions (`soft_heads`)
+    actor: MLP  # s -> the parameters of the action distribution (`soft_heads`)
     critics: MLP  # two critics: each array has a leading axis of 2
     log_temperature: Float[Array, ""]  # log alpha
 
@@ -44,12 +44,12 @@ class SoftActorCritic(Policy):
     targets: MLP  # the slow copies of the critics
     optimiser: PyTree
     units: Normaliser  # normalises states
-    noise: Float[Array, ""]  # 1: the policy as trained, 0: its mode
+    noise: Float[Array, ""]  # 1: the policy with its noise, 0: its mode
     actions: Vectors
 
     @property
     def head(self) -> SoftHead:
-        """The head that makes actions of the actor's output."""
+        """The head that turns the actor's output into actions."""
         return soft_head(self.actions)
 
     def __call__(self, key: Key[Array, ""], carry: Carry, state: State) -> tuple[Carry, Action]:

@@ -1,7 +1,7 @@
 """Planners that optimise a sequence of actions: the returns of plans, and the policy that replans at every step.
 
-A plan over choices has a row of shares for each step, which is one-hot where the plan is certain. The nearest choices
-are played. Where a box has noise, some choices are drawn again (`Choices.disturb`).
+A plan over choices has the shares of all options for each step; one-hot shares are certain. The nearest choices are
+played. In place of adding noise, some choices are drawn again (`Choices.disturb`).
 """
 
 import abc
@@ -49,7 +49,7 @@ class Shooting(Planner):
         """Draw a plan: doing nothing, with the noise that `refine` adds."""
 
     def idle_plan(self, mdp: MDP) -> Plan:
-        """Return the plan that does nothing: the middle of the action range, or the first options."""
+        """Return the plan that does nothing: the middle of the action range; for choices, equal shares of options."""
         _, actions = mdp.boxes
         return jnp.broadcast_to(actions.middle, (self.plan_length or mdp.horizon, actions.size))
 

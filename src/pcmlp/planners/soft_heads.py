@@ -1,14 +1,15 @@
-"""What soft actor-critic needs to know about actions: how its actor's output becomes an action, and how it is improved.
+"""The heads of soft actor-critic: they turn the output of the actor into an action, and define its gradient.
 
     Box        u = tanh(x), x ~ N(mean(s), std(s)^2);  the gradient of Q(s, u) goes through u
-    Choices    a ~ softmax(logits(s)), choice by choice;  the gradient is that of the expectation of Q itself:
+    Choices    a ~ softmax(logits(s)) for each choice;  the gradient is that of the expectation of Q:
 
-        grad E[Q(s, a)] = sum_k E[ sum_i grad pi_k(i|s) Q(s, a with option i as choice k) ]
+        grad E[Q(s, a)] = sum_k E[ sum_i grad pi_k(i|s) Q(s, a with option i for choice k) ]
 
-With one choice this is the exact expectation over its options (Christodoulou 2019). With several it is unbiased and
-costs as many evaluations of the critic as there are options in all; the exact one would cost their product. A
-straight-through Gumbel softmax would cost one, but it takes the gradient of the critic between one-hot vectors, where
-the critic was never fitted. The entropy of choices is exact, and their policy keeps a share of that of uniform play.
+With one choice, this is the exact expectation over its options (Christodoulou 2019). With several choices, it is
+unbiased and evaluates the critic once for each option of each choice; an exact expectation would evaluate it for each
+combination of options. A straight-through Gumbel softmax would need one evaluation, but it takes the gradient of the
+critic between one-hot vectors, where the critic was never fitted. The entropy of choices is computed exactly. Its
+target is a share of the entropy of uniformly drawn choices.
 """
 
 import math
@@ -25,13 +26,13 @@ from pcmlp.heads import Categorical
 from pcmlp.spaces import Vectors
 
 LOG_STD = (-5.0, 2.0)
-KEPT = 0.3  # the share of the largest entropy that a policy over choices keeps
+KEPT = 0.3  # the target entropy of a policy over choices, as a share of the largest entropy
 
 Critic = Callable[[Float[Array, "n pair"]], Float[Array, " n"]]
 
 
 class SquashedHead(eqx.Module):
-    """A squashed Gaussian, whose mean and log std are the actor's output."""
+    """A squashed Gaussian; the actor's output is its mean and log std."""
 
     size: int = eqx.field(static=True)
 
@@ -51,20 +52,20 @@ class SquashedHead(eqx.Module):
         return squash(output, noise)
 
     def expect(self, critic: Critic, pairs: Float[Array, "n pair"], output: Float[Array, "n _"]) -> Float[Array, " n"]:
-        """Return the values of pairs, with the gradient that goes through their actions."""
+        """Return the values of pairs of a state and an action; the gradient goes through the actions."""
         return critic(pairs)
 
     def target_entropy(self, per_dimension: float | Float[Array, ""]) -> float | Float[Array, ""]:
-        """Return the entropy that the policy keeps."""
+        """Return the target entropy."""
         return per_dimension * self.size
 
     def measure(self, output: Float[Array, "n outputs"]) -> dict[str, Float[Array, ""]]:
-        """Return how random the policy is: the mean std of x."""
+        """Return the mean std of x, as a measure of the policy's randomness."""
         return {"noise_std": jnp.mean(jnp.exp(jnp.clip(output[:, self.size :], *LOG_STD)))}
 
 
 class ChoosingHead(eqx.Module):
-    """Categorical distributions, whose logits are the actor's output."""
+    """A categorical distribution for each choice; the actor's output is the logits."""
 
     choices: Choices
 
@@ -80,12 +81,13 @@ class ChoosingHead(eqx.Module):
     def sample(
         self, output: Float[Array, " a"], noise: Float[Array, " a"]
     ) -> tuple[Float[Array, " a"], Float[Array, ""]]:
-        """Return one-hot choices, and the expectation of log pi in place of log pi of these choices."""
+        """Return one-hot choices, and the expectation of log pi over all choices (not log pi of these choices)."""
         categorical = Categorical(output, self.choices)
         return jax.lax.stop_gradient(categorical.at(noise)), -categorical.entropy()
 
     def expect(self, critic: Critic, pairs: Float[Array, "n pair"], output: Float[Array, "n a"]) -> Float[Array, " n"]:
-        """Return the expected values of pairs when one choice is made anew, with the gradient for all of them."""
+        """Return the expected values of pairs if one choice is drawn again. The value is the mean over the choices, its
+        gradient their sum."""
         size, count = self.choices.size, len(self.choices.sizes)
         chances = jnp.exp(jax.vmap(lambda row: Categorical(row, self.choices).log_probs())(output))
         choice = jnp.repeat(jnp.arange(count), jnp.array(self.choices.sizes), total_repeat_length=size)
@@ -99,12 +101,11 @@ class ChoosingHead(eqx.Module):
         return total - jax.lax.stop_gradient((1.0 - 1.0 / count) * total)
 
     def target_entropy(self, per_dimension: float | Float[Array, ""]) -> float:
-        """Return the entropy that the policy keeps: that of a density may be negative, so its setting has no meaning
-        here."""
+        """Return the target entropy; `per_dimension` is for densities, whose entropy may be negative."""
         return KEPT * self.choices.largest_entropy
 
     def measure(self, output: Float[Array, "n a"]) -> dict[str, Float[Array, ""]]:
-        """Return how random the policy is: its mean entropy, as a share of that of uniform play."""
+        """Return the mean entropy of the policy, divided by that of uniformly drawn choices."""
         entropy = jax.vmap(lambda row: Categorical(row, self.choices).entropy())(output)
         return {"noise_entropy": jnp.mean(entropy) / self.choices.largest_entropy}
 

@@ -226,8 +226,8 @@ def check_unchanged(run: Path) -> Manifest | None:
 def latest_checkpoint(
     config: RunConfig, algorithm: Algorithm, mdp: MDP, run: Path, before: Iterable[Transitions] = ()
 ) -> Checkpoint | None:
-    """Load the newest checkpoint, with its replay, in which the rows `before` came first; None if there is none and the
-    run starts from the beginning."""
+    """Load the newest checkpoint, with its replay, whose first rows are those of `before`. Return None if there is no
+    checkpoint, so that the run starts from the beginning."""
     folder = run / "checkpoint"
     found = iterations(folder)
     if not found:

@@ -61,7 +61,7 @@ class RunConfig:
     preset: str = "ours"
     eval_episodes: int = DEFAULT_EPISODES
     eval_every: int = 0  # env steps between evaluations; 0: every iteration is evaluated
-    data: Data | None = None  # the logged steps that it starts from
+    data: Data | None = None  # the dataset that the run starts from
     code: Mapping[str, str] = field(default_factory=dict)  # files of the user's code that the run uses -> SHA-256
 
     @property

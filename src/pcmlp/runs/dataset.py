@@ -1,9 +1,9 @@
-"""The Minari dataset that a run starts from (`--data`): its steps as rows, and whether they fit the task.
+"""The Minari dataset that a run starts from (`--data`): its steps as rows, and checks that they fit the task.
 
     s_t, a_t, r_t, s_{t+1}    of an episode with observations s_0 ... s_n
 
-A row is `terminal` where the dataset says that the MDP ended, and `last` there, at a truncation and at the end of every
-episode. `config.json` has the name and a hash of all numbers, so a run is resumed with the data it was started with.
+A row is `terminal` if the dataset marks it as a termination. It is `last` if it is terminal, a truncation, or the end
+of an episode. `config.json` has the name and a hash of all numbers, so a run is resumed with the same data.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from pcmlp.tasks.action_spaces import choices_of
 from pcmlp.types import MDP
 
 _NEEDED = ("minari", "h5py")  # Minari needs h5py for its files
-_TOLERANCE = 1e-3  # of the width of a bound
+_TOLERANCE = 1e-3  # as a share of the width between two bounds
 _SIGNALS = ("rewards", "terminations", "truncations")
 
 
@@ -42,7 +42,7 @@ class Logged(NamedTuple):
 
     rows: Transitions  # of NumPy arrays
     episodes: int
-    recorded: str  # what the dataset says of its environment
+    recorded: str  # the environment or task that the dataset names
 
 
 def check_name(argument: str, name: str) -> None:
@@ -63,7 +63,7 @@ def check_name(argument: str, name: str) -> None:
 
 
 def find_data(name: str) -> Data:
-    """Return what a configuration holds about a dataset."""
+    """Return the name, hash and number of steps of a dataset, for a configuration."""
     hashed, steps = hashlib.sha256(), 0
     for episode in _episodes(_open(name), name):
         steps += len(episode["rewards"])
@@ -76,7 +76,7 @@ def find_data(name: str) -> Data:
 
 
 def load_data(data: Data, mdp: MDP, task: str, reward_scale: float) -> Logged:
-    """Return the steps of a dataset as rows for a task; raise one line if it has changed, or is of another
+    """Return the steps of a dataset as rows for a task; raise if the dataset has changed or belongs to another
     environment."""
     if find_data(data.name) != data:
         raise changed(data)
@@ -90,7 +90,7 @@ def load_data(data: Data, mdp: MDP, task: str, reward_scale: float) -> Logged:
 
 
 def changed(data: Data) -> ConfigError:
-    """Return the error about a dataset that is not what it was."""
+    """Return the error about a dataset that has changed."""
     remedy = "restore the dataset, or give another out folder"
     return ConfigError(f"data={data.name}: changed since this run was started; {remedy}")
 
@@ -107,12 +107,12 @@ def _open(name: str) -> Any:
         raise ConfigError(f"data={name}: there is no {folder}; {remedy}")
     try:
         return minari.load_dataset(name)
-    except Exception as error:  # of HDF5 or Minari, of many kinds
+    except Exception as error:  # HDF5 and Minari raise many kinds
         raise ConfigError(f"data={name}: cannot be read ({first_line(error)}); restore the dataset") from error
 
 
 def _episodes(dataset: Any, name: str) -> Iterator[dict[str, np.ndarray]]:
-    """Yield the arrays of each episode that has steps, observations and actions as vectors."""
+    """Yield the arrays of each episode with at least one step; observations and actions are vectors."""
     try:
         layout, choices = Layout.of(dataset.observation_space), choices_of(dataset.action_space)
     except UnsupportedSpace as error:
@@ -142,7 +142,7 @@ def _rows_of(episode: dict[str, np.ndarray], reward_scale: float) -> tuple[np.nd
     states, actions = (episode[each].astype(np.float32) for each in ("observations", "actions"))
     terminal = episode["terminations"].astype(bool)
     last = terminal | episode["truncations"].astype(bool)
-    last[-1] = True  # an episode that was cut off ends too
+    last[-1] = True  # also in an episode that was cut off
     rewards = (reward_scale * episode["rewards"]).astype(np.float32)
     return states[:-1], actions, rewards, states[1:], terminal, last, np.ones_like(last)
 
@@ -171,7 +171,7 @@ def _check_spaces(name: str, dataset: Any, mdp: MDP, task: str) -> None:
 
 
 def _check_range(name: str, rows: Transitions, mdp: MDP, task: str) -> None:
-    """Raise if an observation is outside of the task's bounds: the dataset is of another environment."""
+    """Raise if an observation is outside of the task's bounds, because then the dataset is of another environment."""
     assert isinstance(mdp.states, Box)
     low, high = mdp.states.bounds
     room = _TOLERANCE * np.where(np.isfinite(high - low), np.maximum(high - low, 1.0), 0.0)

@@ -68,7 +68,7 @@ class Evaluator:
         return self._keep(arrays, *score(self.world, self.keys, policies.resolve(), episodes))
 
     def scores(self, i: int, returns: np.ndarray | None, success_return: float | None) -> dict[str, float | None]:
-        """Return the columns of `metrics.csv` for the seed at place i, given what `returns` gave, if it was asked."""
+        """Return the columns of `metrics.csv` for the seed at place i, given the result of `returns`, if any."""
         reported = None if self.succeeded is None else self.succeeded[i]
         return scores(None if returns is None else returns[i], success_return, reported)
 
@@ -124,7 +124,7 @@ def scores(
     returns: np.ndarray | None, success_return: float | None, reported: np.ndarray | None = None
 ) -> dict[str, float | None]:
     """Return the columns of `metrics.csv` for one seed's returns; empty ones if there was no evaluation. An episode
-    succeeded if its return says so or, for a task without such a return, if the environment has `reported` it."""
+    is a success by its return or, if the task defines no return of a success, if the environment has `reported` it."""
     if returns is None:
         return dict.fromkeys(("return_mean", "return_std", "success"))
     succeeded = reported if success_return is None else returns >= success_return
@@ -133,7 +133,7 @@ def scores(
 
 
 def score(world: Any, keys: Any, policies: Policy, episodes: int) -> Score:
-    """Return the returns of the deterministic policies and, if the environment says it, which episodes succeeded."""
+    """Return the returns of the deterministic policies and, if the environment reports them, the successes."""
     if isinstance(world, GymnasiumWorld):
         return world.score(keys, policies, episodes)
     return Score(np.asarray(world.evaluate(keys, policies, episodes)))

@@ -169,7 +169,7 @@ def unwritable(name: str, why: object) -> ConfigError:
 
 
 def actions_of(world: World, episodes: list[Episode]) -> Any:
-    """Return the space of actions for Gymnasium: of choices, the environment's own."""
+    """Return the Gymnasium space of actions; for choices, it is the environment's own space."""
     if not isinstance(world.mdp.actions, Choices):
         return enclose(world.mdp.actions, [episode.actions for episode in episodes])
     own = isinstance(world, GymnasiumWorld)

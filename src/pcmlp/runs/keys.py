@@ -133,7 +133,7 @@ def round_up_samples(algorithm: Algorithm, given: Mapping[str, str], horizon: in
 
 
 def show_changed(part: Part, group: str) -> str:
-    """Return the settings of a part that are not its defaults, for an error message about their combination."""
+    """Return the settings of a part that differ from its defaults, for an error message about their combination."""
     changed = {key: value for key, setting, value in walk(part, f"{group}.") if value != setting.default}
     pairs = " ".join(f"{key}={show(value)}" for key, value in changed.items())
     return pairs or f"{group}.name={NAMES.name_of(part)}"

@@ -1,4 +1,4 @@
-"""The logged steps of a run: the dataset that its configuration names, checked before anything is written."""
+"""The logged steps of a run. The dataset that its configuration names is checked before anything is written."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,12 +16,14 @@ from pcmlp.types import MDP, Algorithm, Learner
 
 
 def load_logged(config: RunConfig, algorithm: Algorithm, mdp: MDP) -> Logged | None:
-    """Return the logged steps of a run for its task; None if it starts from nothing."""
+    """Return the logged steps of a run for its task; None if it starts without data."""
     if config.data is None:
         return None
     if not isinstance(algorithm, Deep):
         able = " or ".join(name for name, method in METHODS.items() if isinstance(method.algorithm, Deep))
-        raise ConfigError(f"data={config.data.name}: {config.algo} starts without data; leave it out, or give {able}")
+        raise ConfigError(
+            f"data={config.data.name}: {config.algo} cannot start from data; leave it out, or give {able}"
+        )
     return load_data(config.data, mdp, config.task_name, config.task.reward_scale)
 
 

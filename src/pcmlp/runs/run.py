@@ -58,7 +58,7 @@ class Run:
     done: int | None = None  # the last iteration that is logged
     rows: list[Row] = field(default_factory=list)
     latest: list[Row] = field(default_factory=list)  # rows of the newest iteration, for callbacks
-    logged: Logged | None = None  # the steps that it starts from
+    logged: Logged | None = None  # the logged steps that the run starts from
     threshold: float | None = None  # the run ends when the certificate is at most this
     callbacks: list[Callback] = field(default_factory=list)
     compiling: CompileClock = field(default_factory=CompileClock)

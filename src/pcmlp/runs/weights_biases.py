@@ -1,12 +1,12 @@
-"""Weights & Biases (`--wandb PROJECT`): one of its runs for each run folder.
+"""Weights & Biases (`--wandb PROJECT`): one run at W&B for each run folder.
 
-    seed-N/NAME    a number of `metrics.csv` for a seed, against env steps
-    NAME           its mean over the seeds
+    seed-N/NAME    column NAME of `metrics.csv` for seed N, against env steps
+    NAME           the mean of this column over the seeds
 
-The run's id is in `wandb.json`, so a resumed run goes on in the same one. W&B drops the iterations that it has already,
-which a resumed run repeats with the same numbers.
+The id of the W&B run is in `wandb.json`, so a resumed run continues it. A resumed run may send some iterations again,
+with the same numbers; W&B drops the iterations that it has already.
 
-Before a run begins, a line says if W&B cannot be used. After that, no fault of W&B ends the run.
+If W&B cannot be used, a line says so before the run begins. Later, no error of W&B ends the run.
 """
 
 import contextlib
@@ -26,13 +26,13 @@ from pcmlp.runs.durable import Damaged, check_type, read_json, write_json
 
 _PLACE = "wandb.json"
 _PROJECT = re.compile(r"[^/\\#?%:]{1,128}")  # what W&B accepts as a name
-_INIT_S = 30.0  # seconds until W&B has to answer
-_FINISH_S = 60.0  # seconds for the last upload; `wandb sync` uploads the rest
+_INIT_S = 30.0  # seconds within which W&B must answer
+_FINISH_S = 60.0  # seconds for the last upload; `wandb sync` can upload the rest later
 _REMEDY = "run wandb login, or set the environment variable WANDB_MODE=offline and use wandb sync later"
 
 
 def check_wandb(project: str) -> None:
-    """Raise one line unless W&B can be used: it is installed, and offline, or logged in and within reach."""
+    """Raise unless W&B can be used: it is installed, and either offline, or logged in and reachable."""
     if not _PROJECT.fullmatch(project):
         raise ConfigError(f"wandb={project}: not a name for a project; leave out / \\ # ? % and :")
     try:
@@ -44,7 +44,7 @@ def check_wandb(project: str) -> None:
         if settings.mode in ("offline", "disabled"):
             return
         known = wandb.login(prompt=False, verify=True)  # without a network it gives up after ten seconds
-    except Exception as error:  # of many kinds
+    except Exception as error:  # W&B raises many kinds
         raise ConfigError(f"wandb={project}: {first_line(error)}; {_REMEDY}") from error
     if not known:
         raise ConfigError(f"wandb={project}: nobody is logged in to Weights & Biases; {_REMEDY}")
@@ -54,7 +54,7 @@ class WeightsAndBiases(contextlib.AbstractContextManager):
     """A callback of a run that sends the numbers of each iteration."""
 
     def __init__(self, folder: Path, config: RunConfig, project: str, console: Console):
-        """Begin the run of W&B, or go on with it."""
+        """Begin the W&B run, or continue it."""
         import wandb
 
         self._console = console
@@ -78,7 +78,7 @@ class WeightsAndBiases(contextlib.AbstractContextManager):
             self._run.define_metric("*", step_metric="env_steps")
         except ConfigError:
             raise
-        except Exception as error:  # of many kinds
+        except Exception as error:  # W&B raises many kinds
             remedy = "set WANDB_MODE=offline, or leave --wandb out, and give resume=True"
             raise ConfigError(f"wandb={project}: {first_line(error)}; {remedy}") from error
 
@@ -95,7 +95,7 @@ class WeightsAndBiases(contextlib.AbstractContextManager):
         means = {name: value for name, value in metrics.items() if name != "iteration"}
         try:
             self._run.log({**means, **each}, step=int(metrics["iteration"]))
-        except Exception as error:  # of many kinds, none of which may end the run
+        except Exception as error:  # of any kind; none may end the run
             self._give_up(error)
 
     def __exit__(
@@ -114,7 +114,7 @@ class WeightsAndBiases(contextlib.AbstractContextManager):
 
 
 def find_id(folder: Path, project: str) -> str:
-    """Return the id of a run at W&B: that of the folder, or a new one, which is written into it."""
+    """Return the id of the W&B run: the id in the folder, or a new id, which is written into the folder."""
     place = folder / _PLACE
     try:
         record = check_type(read_json(place), dict[str, str], _PLACE)
@@ -123,7 +123,7 @@ def find_id(folder: Path, project: str) -> str:
         return record["id"]
     except FileNotFoundError:
         name = re.sub("[^a-zA-Z0-9-]", "-", folder.resolve().name)[:80]
-        own = f"{name}-{uuid.uuid4().hex[:8]}"  # a folder that is made again gets another one
+        own = f"{name}-{uuid.uuid4().hex[:8]}"  # a new folder of the same name gets another id
         write_json(place, {"project": project, "id": own})
         return own
     except (Damaged, KeyError) as error:

@@ -1,4 +1,4 @@
-"""The actions of Gymnasium environments: which kinds are supported, and how a vector becomes what `step` takes.
+"""The supported action spaces of Gymnasium environments, and the actions that `step` takes for a vector.
 
 Box             the vector, within the bounds
 Discrete        one choice: an integer
@@ -29,7 +29,7 @@ def choices_of(space: Any) -> Choices | None:
 
 
 def space_of(choices: Choices) -> Any:
-    """Return a space of Gymnasium for choices."""
+    """Return the Gymnasium space for choices."""
     spaces: Any = import_gymnasium().spaces
     firsts = choices.firsts or (0,) * len(choices.sizes)
     if not choices.integer_shape:

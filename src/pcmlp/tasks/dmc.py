@@ -2,8 +2,8 @@
 
     observation: a dict of vectors,    reward in [0, 1],    H = time limit / time of a control step, mostly 1,000
 
-Only the suite itself ends an episode early, by a discount of 0, and hardly any of its tasks does. Nothing is rendered,
-so no display is needed: MUJOCO_GL is `disabled` while the suite is imported, unless the user has set it.
+A task ends an episode early by a discount of 0; most tasks never do. Nothing is rendered, so no display is needed:
+MUJOCO_GL is `disabled` while the suite is imported, unless the user has set it.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ from pcmlp.tasks.checks import import_gymnasium, import_mujoco, needs
 
 PREFIX = "dmc:"
 _GL = "MUJOCO_GL"
-_MODEL_SEED = 0  # some tasks draw a part of their model: all copies should have the same
+_MODEL_SEED = 0  # some tasks draw a part of their model, which must be the same in all copies
 
 
 @cache
 def import_suite() -> Any:
-    """Import the suite, an extra."""
+    """Return the suite, which needs the extra `dmc`."""
     import_mujoco()
     with needs("dm-control", "dmc"), _without_display(), warnings.catch_warnings(action="ignore"):
         from dm_control import suite
@@ -74,7 +74,7 @@ def _load(name: str) -> Any:
 
 @contextlib.contextmanager
 def _without_display() -> Iterator[None]:
-    """Let the suite be imported without a display; what else reads the variable finds it as it was."""
+    """Let the suite be imported without a display, and restore MUJOCO_GL afterwards."""
     chosen = os.environ.get(_GL)
     os.environ.setdefault(_GL, "disabled")
     try:
@@ -86,7 +86,7 @@ def _without_display() -> Iterator[None]:
 
 @cache
 def _define_environment() -> type:
-    """Return the class, which can be defined only where Gymnasium is installed."""
+    """Return the environment class; its definition needs Gymnasium."""
     gymnasium = import_gymnasium()
     from gymnasium.envs.registration import EnvSpec
     from gymnasium.spaces import Box, Dict

@@ -85,7 +85,7 @@ def _is_vector(space: Any) -> bool:
 
 
 def find_layout(env: Any) -> Layout:
-    """Return how the environment's observations are made into vectors, or raise if they cannot be."""
+    """Return the layout that makes the environment's observations into vectors; raise if there is none."""
     try:
         return Layout.of(env.observation_space)
     except UnsupportedSpace as error:
@@ -207,7 +207,7 @@ def trial_steps(env: Any) -> list[tuple[Any, ...]]:
 
 
 def same_steps(ours: Any, theirs: Any) -> bool:
-    """Return whether the same actions lead to the same steps in two environments, or twice in one."""
+    """Return whether the same actions lead to the same steps in two environments, or in two trials of one."""
     layout = find_layout(ours)
     trials = [
         [(layout.read(state), action, layout.read(after), *ends) for state, action, after, *ends in trial_steps(env)]

@@ -46,9 +46,9 @@ class Environments:
         self._make = make
         self._copies = copies
         self._max_faults = max_faults
-        self.layout = find_layout(first)  # how an observation is made into a vector
+        self.layout = find_layout(first)  # makes an observation into a vector
         self.bounds = bounds_of(first.observation_space)  # of the vector
-        self.reports_success = False  # whether steps say if the goal is reached
+        self.reports_success = False  # whether steps report if the goal is reached
         self._check = ObservationCheck(*self.bounds, self.layout.names)
         self._choices = choices_of(first.action_space)  # None where actions are a box
         self._used: set[int] = set()  # lanes that have had a copy
@@ -178,7 +178,7 @@ class Environments:
         self._copies.close()
 
     def _executed(self, actions: np.ndarray) -> np.ndarray:
-        """Return actions as the environment takes them, for vectors by row."""
+        """Return the actions that the environment takes for vectors, one in each row."""
         if self._choices is not None:
             return np.asarray(self._choices.to_integers(actions))
         space = self.first.action_space

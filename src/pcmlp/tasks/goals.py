@@ -1,12 +1,12 @@
-"""Goals that an environment declares itself, as those of Gymnasium-Robotics do.
+"""Goal-conditioned environments, such as those of Gymnasium-Robotics: their goals, rewards and ends.
 
 Such an environment observes `achieved_goal`, `desired_goal` and more, and has functions of the two goals:
 
     r = compute_reward(achieved_goal', desired_goal', info),    end = compute_terminated(achieved_goal', ...)
 
-Both are used in the model if JAX can trace them (`traced.py`) and they agree with NumPy and with real steps; otherwise
-they are learned. A sparse reward is hardly ever seen, so knowing it saves the steps that would show it. That the goals
-are coordinates of the state allows hindsight (`relabel`, in `algorithms/starts.py`).
+Each is used in the model if JAX can trace it (`traced.py`) and its values agree with NumPy and with real steps;
+otherwise it is learned. A sparse reward is seldom seen, so a known function saves many real steps. Because the goals
+are coordinates of the state, hindsight is possible (`relabel`, in `algorithms/starts.py`).
 """
 
 from collections.abc import Callable
@@ -24,12 +24,12 @@ from pcmlp.tasks.checks import Samples
 from pcmlp.tasks.traced import Traced, call_traced
 from pcmlp.types import Action, State, never
 
-_TRIED = 256  # random pairs of goals
+_TRIED = 256  # number of random pairs of goals
 _NEAREST, _FARTHEST = 1e-3, 10.0  # distances of these pairs, so that some lie on each side of a threshold
 
 
 class GoalFunction(eqx.Module):
-    """A function of the two goals of the next state, which the environment brings."""
+    """A function of the environment that takes the two goals of the next state."""
 
     compute: Callable = eqx.field(static=True)
     achieved: Part = eqx.field(static=True)
@@ -43,7 +43,7 @@ class GoalFunction(eqx.Module):
 
 
 class Brought(NamedTuple):
-    """The functions that an environment brings and that a planner can use; None where one has to be learned."""
+    """The environment's own functions that a planner can use; None for one that has to be learned."""
 
     reward: Callable | None = None
     terminal: Callable | None = None
@@ -51,8 +51,8 @@ class Brought(NamedTuple):
 
 
 def declared_goals(layout: Layout, samples: Samples) -> tuple[tuple[int, int], ...]:
-    """Return the pairs of a coordinate of the desired goal and the one that should reach it (`Coordinates.goals`);
-    none if there are no goals, or if the desired one changes during an episode."""
+    """Return pairs of coordinates: one of the desired goal, and the achieved one that should reach it
+    (`Coordinates.goals`). Return no pairs without goals, or if the desired goal changes during an episode."""
     if (parts := _goals(layout)) is None:
         return ()
     achieved, desired = parts
@@ -63,7 +63,7 @@ def declared_goals(layout: Layout, samples: Samples) -> tuple[tuple[int, int], .
 
 
 def brought_functions(env: Any, layout: Layout, samples: Samples, rewards: np.ndarray, ends: np.ndarray) -> Brought:
-    """Return the environment's own functions of its goals, where they can be used, and lines that say so."""
+    """Return the environment's own functions of its goals that can be used, and a line for the user about each."""
     if (parts := _goals(layout)) is None or not callable(getattr(env.unwrapped, "compute_reward", None)):
         return Brought()
     found: dict[str, Callable | None] = {}
@@ -94,7 +94,7 @@ def _objection(function: GoalFunction, samples: Samples, seen: np.ndarray) -> st
     try:
         ours = np.asarray(jax.jit(jax.vmap(function))(*samples))
         tried = _pairs(function, np.asarray(samples[2]))
-        state, action = samples[0][0], samples[1][0]  # which the function does not look at
+        state, action = samples[0][0], samples[1][0]  # which the function ignores
         found = np.asarray(jax.jit(jax.vmap(function, (None, None, 0)))(state, action, jnp.asarray(tried)))
     except Exception as error:  # the environment's code may raise anything
         return f"JAX cannot trace it ({first_line(error)})"
@@ -107,7 +107,7 @@ def _objection(function: GoalFunction, samples: Samples, seen: np.ndarray) -> st
 
 
 def _pairs(function: GoalFunction, states: np.ndarray) -> np.ndarray:
-    """Return states with a desired goal at some distance from the achieved one."""
+    """Return states whose desired goals lie at different distances from the achieved ones."""
     rng = np.random.default_rng(0)
     rows = states[rng.integers(len(states), size=_TRIED)].copy()
     achieved, desired = function.achieved, function.desired
@@ -119,14 +119,14 @@ def _pairs(function: GoalFunction, states: np.ndarray) -> np.ndarray:
 
 
 def _in_numpy(function: GoalFunction, state: np.ndarray) -> float:
-    """Return what the environment computes for the goals of a state."""
+    """Return the environment's value for the goals of a state, computed by NumPy."""
     parts = function.achieved, function.desired
     goals = [state[part.start : part.stop].reshape(part.shape).astype(np.float64) for part in parts]
     return float(function.compute(*goals, {}))
 
 
 def _simplest(function: GoalFunction, samples: Samples) -> Callable:
-    """Return `never` in place of a function that is False whatever the goals are: programs leave it out."""
+    """Return `never` in place of a function that is False for all goals, because programs leave `never` out."""
     state = samples[2][0]
     goals = (Traced(state[part.start : part.stop]) for part in (function.achieved, function.desired))
     return never if function.compute(*goals, {}) is False else function

@@ -183,8 +183,8 @@ class GymnasiumWorld(World):
         return Score(returns, succeeded if self.environments.reports_success else None)
 
     def _record(self, lanes: Lanes, policies: Policy, reached: np.ndarray | None = None) -> Transitions:
-        """Step all lanes and return their steps; steps not taken, or in an episode with a fault, are not valid. Write
-        into `reached` which steps report success."""
+        """Step all lanes and return their steps. Steps that were not taken, or lie in an episode with a fault, are not
+        valid. Mark in `reached` the steps that report success."""
         shape = (*lanes.seed.shape, self.mdp.horizon)
         recording = blank(shape, self.mdp.states.size, self.mdp.actions.size)
         fields = [np.zeros(shape, bool) if reached is None else reached, *jax.tree.leaves(recording)]

@@ -1,8 +1,8 @@
-"""The first environment, of whatever a user gives: an environment, a function, a vector environment.
+"""The first environment, made from an environment, a function or a vector environment of the user.
 
-pcmlp steps copies of an environment itself, in this process or in `workers`, because an episode with a fault is
-repeated and each lane has its own random numbers. So of a vector environment it takes the function that makes one of
-the copies. Actions without bounds get them from `action_scale`.
+pcmlp itself steps copies of an environment, in this process or in `workers`, because it repeats an episode with a fault
+and gives each lane its own random numbers. So it takes from a vector environment only the function that makes one copy.
+`action_scale` gives bounds to actions without bounds.
 """
 
 import warnings
@@ -15,7 +15,7 @@ import numpy as np
 from pcmlp.errors import ConfigError, describe, first_line
 from pcmlp.tasks.checks import import_gymnasium
 
-_ADDED = ("num_envs", "vectorization_mode", "vector_kwargs")  # what make_vec adds to the arguments of one environment
+_ADDED = ("num_envs", "vectorization_mode", "vector_kwargs")  # arguments that make_vec adds to those of one environment
 
 
 def make_first(given: Any) -> tuple[Any, Callable[[], Any] | None]:
@@ -44,7 +44,7 @@ def _make(make: Callable[[], Any]) -> Any:
 
 
 def _single(env: Any) -> Callable[[], Any]:
-    """Return the function that makes one of the copies of a vector environment."""
+    """Return the function that makes one copy of a vector environment."""
     gymnasium = import_gymnasium()
     plain = not isinstance(env, gymnasium.vector.VectorWrapper)
     if plain and (functions := getattr(env, "env_fns", None)):

@@ -1,7 +1,7 @@
-"""The record of what happens in lanes of environments: `Transitions` as NumPy arrays that are written in place.
+"""The recording of the steps in lanes of environments: `Transitions` as NumPy arrays that are written in place.
 
-A field has the axes [seeds, lanes, steps, ...]. The first field says which steps report success, the others are those
-of `Transitions`, in order.
+A field has the axes [seeds, lanes, steps, ...]. The first field marks the steps that report success. The others are the
+fields of `Transitions`, in order.
 """
 
 import equinox as eqx
@@ -10,7 +10,7 @@ import numpy as np
 
 from pcmlp.replay import Transitions
 
-LAST = -2  # the place of `last` among the fields
+LAST = -2  # the index of `last` among the fields
 
 
 def blank(shape: tuple[int, ...], states: int, actions: int) -> Transitions:
@@ -21,8 +21,8 @@ def blank(shape: tuple[int, ...], states: int, actions: int) -> Transitions:
 
 
 def write(fields: list[np.ndarray], t: int, valid: np.ndarray, *values: np.ndarray) -> None:
-    """Write a step at time t into the `fields` of a recording, in the lanes where it is `valid`; `values` are the other
-    fields, in order. Idle lanes beyond the recorded ones are left out."""
+    """Write a step at time t into the `fields` of a recording, in the lanes where it is `valid`. `values` are those of
+    the other fields, in order. Lanes beyond the recorded ones are idle and left out."""
     count = fields[-1].shape[1]
     valid = valid[:, :count]
     for_vectors = valid[..., None]
@@ -31,14 +31,14 @@ def write(fields: list[np.ndarray], t: int, valid: np.ndarray, *values: np.ndarr
 
 
 def erase(fields: list[np.ndarray], lanes: np.ndarray, begun: np.ndarray, t: int) -> None:
-    """Erase the steps of the marked lanes, from the time at which the episode has `begun` to t."""
+    """Erase the steps of the marked lanes from the time `begun`, at which the episode began, to t."""
     for seed, lane in np.argwhere(lanes):
         for field in fields:
             field[seed, lane, begun[seed, lane] : t] = 0
 
 
 def steps_at(recording: Transitions, time: np.ndarray) -> Transitions:
-    """Return one step of each lane, as a separate draw: no other step follows it."""
+    """Return one step of each lane, marked as last, because no step follows it in the sample."""
     seed, lane = np.indices(time.shape)
     steps = jax.tree.map(lambda x: x[seed, lane, time][:, :, None], recording)
     return eqx.tree_at(lambda t: t.last, steps, np.ones_like(steps.last))

@@ -1,9 +1,9 @@
 """Tasks with Gymnasium's interface: `gym:ID`, `dmc:DOMAIN-TASK`, FILE.py:NAME, and the classic tasks on Gymnasium.
 
-`gym:ID` is any environment that is registered with Gymnasium, or by a package that registers its environments when it
-is imported; FILE.py:NAME is a class of the user, or a function that makes an environment. Reward and termination may be
-given as functions in a file, `task.reward=FILE.py:NAME`; otherwise they are the environment's own functions of its
-goals (`goals.py`), or learned from samples. The horizon is the time limit.
+`gym:ID` is any environment that is registered with Gymnasium, or that gymnasium-robotics or minigrid registers when it
+is imported. FILE.py:NAME is a class of the user, or a function that makes an environment. Reward and termination may be
+given as functions in a file, `task.reward=FILE.py:NAME`. Otherwise the environment's own functions of its goals are
+used (`goals.py`), or both are learned from samples. The horizon is the time limit.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from pcmlp.types import Problem, Task, never
 from pcmlp.usercode import call_object, is_place, load_function, load_object
 
 PREFIX = "gym:"
-_REGISTERING = ("gymnasium_robotics", "minigrid")  # packages whose environments are known after their import
+_REGISTERING = ("gymnasium_robotics", "minigrid")  # packages that register environments when imported
 
 
 class SteppedTask(Task):
@@ -69,7 +69,7 @@ class GymnasiumTask(SteppedTask):
     """Any environment with Gymnasium's interface, by name or from a file."""
 
     kind: ClassVar[str] = "gym"
-    id: str = eqx.field(default="", static=True)  # as Gymnasium knows it, dmc:DOMAIN-TASK or FILE.py:NAME
+    id: str = eqx.field(default="", static=True)  # Gymnasium's ID, dmc:DOMAIN-TASK or FILE.py:NAME
     reward: str | None = setting(None, "FILE.py:NAME of a function of (state, action, next_state); none: learned")
     terminal: str | None = setting(None, "FILE.py:NAME of a function of (state, action, next_state); none: learned")
     action_scale: float | None = setting(None, "largest size of an action that has no bound", above=0)
@@ -141,7 +141,7 @@ def find_registered(name: str) -> int | None:
 
 
 def registered_maker(name: str) -> Callable[[], Any]:
-    """Return a function that makes a registered environment, also in a worker process."""
+    """Return a function that makes a registered environment; it also works in a worker process."""
     gymnasium = import_gymnasium()
     find_registered(name)
     point = gymnasium.spec(name).entry_point

@@ -1,8 +1,9 @@
-"""NumPy code on JAX's arrays: a function that calls `numpy.linalg.norm` can be compiled, if it has no `if` on values.
+"""NumPy code on JAX's arrays. Code that calls `numpy.linalg.norm` can be compiled if it has no `if` on values.
 
-`Traced` is an array that answers NumPy's protocols (`__array_ufunc__`, `__array_function__`) with the function of the
-same name of `jax.numpy`. What has no such function, or asks for a value, raises: the caller then learns the function
-from samples. Whoever uses this compares the result with NumPy's, because nothing else shows that both are the same.
+`Traced` is an array that answers NumPy's protocols (`__array_ufunc__`, `__array_function__`): it calls the function of
+the same name in `jax.numpy`. Code raises an error if it calls a function that JAX lacks, or needs a value; then the
+caller learns the function from samples. A caller must compare the results with those of NumPy, because JAX's function
+may differ.
 """
 
 import operator
@@ -57,7 +58,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         return Traced(self.values.astype(_KINDS[np.dtype(dtype).kind]))
 
     def copy(self) -> "Traced":
-        """Return the same: it cannot be changed."""
+        """Return the array itself, because it cannot be changed."""
         return self
 
     @property
@@ -100,7 +101,7 @@ def _is_traced(value: Any) -> bool:
 
 
 def _unwrap(value: Any) -> Any:
-    """Return what JAX takes: NumPy's 64-bit numbers become numbers of Python, and its arrays have 32 bits."""
+    """Return a value that JAX accepts: NumPy's scalars become Python numbers, and its arrays get 32 bits."""
     if isinstance(value, Traced):
         return value.values
     if isinstance(value, np.generic):

@@ -1,1 +1,1 @@
-"""`pcmlp tune`: the settings that are searched, and the study, whose trials are ordinary runs."""
+"""`pcmlp tune`: the searched settings, and the study, whose trials are ordinary runs."""

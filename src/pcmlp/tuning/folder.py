@@ -1,4 +1,4 @@
-"""The folder of a study: what is searched (`study.json`), the trials (`tune.csv`), and the run of each trial."""
+"""The folder of a study: its definition (`study.json`), its trials (`tune.csv`), and the run of each trial."""
 
 import csv
 import io
@@ -21,7 +21,7 @@ class StudyFolder:
     """The folder of a study; a context manager that holds its lock."""
 
     def __init__(self, path: Path, study: Study):
-        """Open the folder; raise if it has another study, or anything else."""
+        """Open the folder; raise if it contains another study or other files."""
         self.path, self._study = path, study
         record = path / _RECORD
         if not record.exists() and path.is_dir() and any(path.iterdir()):
@@ -69,7 +69,7 @@ class StudyFolder:
         return Trial(number, row["state"], settings, value)
 
     def write(self, trials: Sequence[Trial]) -> None:
-        """Write `tune.csv`, all or nothing."""
+        """Replace `tune.csv` as a whole."""
         self._lock.check()
         text = io.StringIO()
         keys = [each.key for each in self._study.dimensions]

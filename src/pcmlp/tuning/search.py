@@ -1,4 +1,4 @@
-"""The search: trials one after another, each trained, scored and written down before the next one is chosen."""
+"""The search: trials one after another. Each is trained, scored and written down before the next is chosen."""
 
 import contextlib
 import shlex
@@ -26,8 +26,8 @@ _MOST = 10_000  # trials
 
 
 def tune(study: Study, out: Path, number: int, console: Console) -> str:
-    """Run the trials of a study that have not ended yet; return "finished", or the status of the trial that was
-    stopped. Bad input writes nothing."""
+    """Run the remaining trials of a study; return "finished", or the status of the trial that was stopped. Bad input
+    raises before anything is written."""
     if not 1 <= number <= _MOST:
         raise ConfigError(f"trials={number}: give 1 to {_MOST}")
     import_optuna()
@@ -40,7 +40,7 @@ def tune(study: Study, out: Path, number: int, console: Console) -> str:
         trials = [replace(trial, reports=reports_of(study, out / trial.name)) for trial in folder.read()]
         started = trials.pop() if trials and trials[-1].state == "running" else None
         if trials:
-            say(console, f"{len(trials)} trials are done")
+            say(console, f"{len(trials)} trials have ended already")
         while len(trials) < number:
             trial, asked = study.ask(trials, started)
             started = None
@@ -49,7 +49,7 @@ def tune(study: Study, out: Path, number: int, console: Console) -> str:
                 trial, ended = run_trial(study, trial, asked, out / trial.name, problem, console, show)
             folder.write([*trials, trial])
             if ended is not None:
-                say(console, f"{trial.name} was stopped; the same command goes on")
+                say(console, f"{trial.name} was stopped; the same command continues the search")
                 return ended
             trials.append(trial)
             say(console, trial_line(study, trial, trials, number))
@@ -60,7 +60,7 @@ def tune(study: Study, out: Path, number: int, console: Console) -> str:
 
 @contextlib.contextmanager
 def showing(console: Console, before: str) -> Iterator[Callable[[str], object]]:
-    """Yield a function that shows what a trial is doing: on a terminal, in a line that disappears; else nowhere."""
+    """Yield a function that shows the progress of a trial: on a terminal, in a line that disappears; else nowhere."""
     if not console.is_terminal:
         yield lambda line: None
         return
@@ -69,7 +69,7 @@ def showing(console: Console, before: str) -> Iterator[Callable[[str], object]]:
 
 
 class Listener:
-    """A callback of a trial's run: it reports evaluations to Optuna, shows them, and stops a trial that is pruned."""
+    """A callback of a trial's run: it reports evaluations to Optuna, shows them, and stops the run if it is pruned."""
 
     def __init__(self, asked: Any, study: Study, show: Callable[[str], object]):
         self._asked, self._study, self._show = asked, study, show
@@ -77,7 +77,7 @@ class Listener:
         self.pruned = False
 
     def __call__(self, run: Any, metrics: dict[str, float]) -> bool:
-        """Report what is new, in a resumed run all of it; return whether the trial goes on."""
+        """Report new evaluations (in a resumed run, all of them); return whether the trial continues."""
         found = evaluations(run.rows, self._study.objective)
         for step in found.keys() - self._told:
             self._asked.report(found[step], step)
@@ -89,7 +89,7 @@ class Listener:
 
 
 def evaluations(rows: Iterable[Mapping[str, Any]], objective: Objective) -> dict[int, float]:
-    """Return the mean over seeds of every evaluation in `metrics.csv`, by the mean of the seeds' env steps."""
+    """Return the mean over seeds of every evaluation in `metrics.csv`; its key is the mean over seeds of env steps."""
     column = {"return": "eval_return_mean", "success": "eval_success"}[objective]
     found: dict[Any, list[tuple[float, float]]] = {}
     for row in rows:
@@ -100,7 +100,7 @@ def evaluations(rows: Iterable[Mapping[str, Any]], objective: Objective) -> dict
 
 
 def reports_of(study: Study, folder: Path) -> dict[int, float]:
-    """Return what the run of a trial has evaluated; nothing if the run is not there."""
+    """Return the evaluations of a trial's run; none if the run does not exist."""
     try:
         return evaluations(read_rows(folder), study.objective)
     except (Damaged, OSError):
@@ -116,16 +116,16 @@ def run_trial(
     console: Console,
     show: Callable[[str], object],
 ) -> tuple[Trial, str | None]:
-    """Train the run of a trial, or what is left of it; return the trial, and why the search ends if it has to."""
+    """Train the run of a trial, or resume it; return the trial, and the run's status if the search has to end."""
     listener = Listener(asked, study, show)
     try:
         run = open_run(study.config(trial.settings), folder, resume=True, problem=problem)
     except ConfigError as error:
         if folder.exists():
             raise
-        say(console, f"{trial.name}: {error}")  # settings that contradict each other
+        say(console, f"{trial.name}: {error}")  # for example, settings that contradict each other
         return replace(trial, state="failed"), None
-    if run is not None:  # None: it has finished, but the process died before that was written down
+    if run is not None:  # None: it has finished, but the process died before `tune.csv` said so
         run.command = f"{train_command(study, trial, study.seeds)} --out {shlex.quote(str(folder))}"
         run.callbacks = [listener]
         train_runs([run], console)
@@ -150,7 +150,7 @@ def train_command(study: Study, trial: Trial, seeds: Sequence[int] = ()) -> str:
 
 
 def opening_line(study: Study, number: int, out: Path) -> str:
-    """Return the line that a search begins with."""
+    """Return the first line of a search."""
     seeds = " ".join(map(str, study.seeds))
     return (
         f"{study.task}, {study.algo}: {number} trials of {study.steps:,} env steps, seeds {seeds}, into {out}; "
@@ -168,7 +168,7 @@ def trial_line(study: Study, trial: Trial, trials: Sequence[Trial], number: int)
 
 
 def closing_lines(study: Study, trials: Sequence[Trial], out: Path) -> list[str]:
-    """Return the result: the best settings as a command, beside what the method's own settings reached."""
+    """Return the result: the best settings as a command, and the value of the method's own settings for comparison."""
     leader, first = best(trials), trials[0]
     if leader is None:
         return [f"no trial has finished; {out / TABLE} has their states"]
@@ -176,6 +176,6 @@ def closing_lines(study: Study, trials: Sequence[Trial], out: Path) -> list[str]
     own = f"; the method's own settings: {first.value:.4g} ({first.name})" if is_own else ""
     return [
         f"best of {len(trials)}: {study.objective} {leader.value:.4g} ({leader.name}){own}",
-        f"{out / TABLE} has all trials; the best one was chosen on {len(study.seeds)} seeds, so judge it on others:",
+        f"{out / TABLE} has all trials; the best one was chosen on {len(study.seeds)} seeds, so test it on others:",
         train_command(study, leader),
     ]

@@ -1,10 +1,10 @@
-"""The values among which `pcmlp tune` searches.
+"""The ranges that `pcmlp tune` searches.
 
-    bonus_scale=0.005:0.5:log    numbers from 0.005 to 0.5, as many between 0.005 and 0.05 as between 0.05 and 0.5
+    bonus_scale=0.005:0.5:log    numbers from 0.005 to 0.5, on a logarithmic scale
     rounds=1:8                   whole numbers, because the setting is one
     planner.name=trpo,sac        one of these values
 
-A setting declares its own values in this form (`setting(..., tune="0.005:0.5:log")`), so they are written once.
+A setting declares its range in this form (`setting(..., tune="0.005:0.5:log")`), so each range is written once.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from pcmlp.runs.config import RunConfig
 from pcmlp.runs.keys import unused_reason
 from pcmlp.settings import Part, Real, Setting, parse, parse_float, show, walk
 
-_DIGITS = 3  # of a number that the search gives to a setting
+_DIGITS = 3  # significant digits of the numbers that the search tries
 
 
 class Numbers(NamedTuple):
@@ -24,7 +24,7 @@ class Numbers(NamedTuple):
     key: str
     low: float
     high: float
-    log: bool  # whether factors count, not differences
+    log: bool  # whether numbers are drawn on a logarithmic scale
     whole: bool
 
     def suggest(self, trial: Any) -> str:
@@ -39,7 +39,7 @@ class Numbers(NamedTuple):
         return tuple(show(int(end) if self.whole else end) for end in (self.low, self.high))
 
     def read(self, text: str) -> Any:
-        """Return a value as Optuna knows it; raise a ValueError if it is not in the range."""
+        """Return a value as a number for Optuna; raise a ValueError if it is not in the range."""
         number = int(text) if self.whole else float(text)
         if not self.low <= number <= self.high:
             raise ValueError(f"{self.key}={text} is not in {self}")
@@ -58,7 +58,7 @@ class Numbers(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """Some values."""
+    """A list of values."""
 
     key: str
     texts: tuple[str, ...]
@@ -72,7 +72,7 @@ class Choices(NamedTuple):
         return self.texts
 
     def read(self, text: str) -> Any:
-        """Return a value as Optuna knows it; raise a ValueError if it is none of these."""
+        """Return a value for Optuna; raise a ValueError if it is not in the list."""
         if text not in self.texts:
             raise ValueError(f"{self.key}={text} is not in {self}")
         return text
@@ -91,8 +91,8 @@ Dimension = Numbers | Choices
 
 
 def declared(config: RunConfig, fixed: Sequence[str]) -> list[Dimension]:
-    """Return what the settings of a configuration declare, without those that are fixed, have no effect, or have a word
-    in place of a number. A range also includes the configuration's own value."""
+    """Return the declared ranges of a configuration's settings. Settings that are fixed, have no effect, or have a word
+    as value are left out. A range is extended to the configuration's own value."""
     return [
         _including(_parse(key, str(field.tune), field), value)
         for key, field, value in walk(config.algorithm)
@@ -101,7 +101,7 @@ def declared(config: RunConfig, fixed: Sequence[str]) -> list[Dimension]:
 
 
 def given(items: Sequence[str], config: RunConfig, fixed: Sequence[str]) -> list[Dimension]:
-    """Return what `--space` names: KEY=VALUES, or a key alone for the values that the setting declares."""
+    """Return the ranges that `--space` gives: KEY=VALUES, or a key alone for the declared range."""
     fields = {key: (field, value) for key, field, value in walk(config.algorithm)}
     found: dict[str, Dimension] = {}
     for item in items:
@@ -111,7 +111,7 @@ def given(items: Sequence[str], config: RunConfig, fixed: Sequence[str]) -> list
             remedy = f"the nearest is {nearest(key, own or list(fields))}; pcmlp list {config.algo} shows them all"
             raise ConfigError(f"space={item}: {config.algo} has no setting {key!r} that can be searched; {remedy}")
         if key in found or key in fixed:
-            raise ConfigError(f"space={item}: {key} is {'there twice' if key in found else 'fixed by set'}; give one")
+            raise ConfigError(f"space={item}: {key} is {'given twice' if key in found else 'fixed by set'}; give one")
         field, value = fields[key]
         if not (text or field.tune):
             raise ConfigError(f"space={item}: {key} declares no values; give {key}=LOW:HIGH or {key}=A,B")
@@ -122,13 +122,14 @@ def given(items: Sequence[str], config: RunConfig, fixed: Sequence[str]) -> list
     for key in found:
         group = key.removesuffix("name")
         if key.endswith(".name") and (inside := [other for other in found if other != key and other.startswith(group)]):
-            raise ConfigError(f"space={inside[0]}: parts have settings of their own; search it or {key}, not both")
+            raise ConfigError(
+                f"space={inside[0]}: each value of {key} has its own settings; search only one of the two"
+            )
     return list(found.values())
 
 
 def own_values(dimensions: Sequence[Dimension], config: RunConfig) -> dict[str, Any] | None:
-    """Return the configuration's own values as Optuna knows them, for the first trial; None if one of them is not
-    searched."""
+    """Return the configuration's own values for Optuna's first trial; None if one of them is not in its range."""
     values = {key: value for key, _, value in walk(config.algorithm)}
     parts = {f"{group}.name": name for group, name in config.part_names().items()}
     try:
@@ -146,7 +147,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _including(dimension: Dimension, value: Real) -> Dimension:
-    """Return the range, extended to a value if necessary; 0 has no logarithm and stays outside of such a range."""
+    """Return the range, extended to a value if necessary. 0 has no logarithm, so it stays outside of a log range."""
     if isinstance(dimension, Choices) or (dimension.log and value <= 0):
         return dimension
     low, high = min(dimension.low, value), max(dimension.high, value)
@@ -154,7 +155,7 @@ def _including(dimension: Dimension, value: Real) -> Dimension:
 
 
 def _parse(key: str, text: str, field: Setting) -> Dimension:
-    """Return the values that a text stands for."""
+    """Return the range that a text describes."""
     shown = f"space={key}={text}"
     if isinstance(field.default, tuple):
         raise ConfigError(f"{shown}: {key} takes several numbers, which cannot be searched; fix it with set")

@@ -1,12 +1,12 @@
 """A study: trials of one method on one task, each an ordinary run, in one folder.
 
-    OUT/study.json            what is searched, and for what
+    OUT/study.json            the definition: task, method, ranges, objective
     OUT/tune.csv              a row for each trial: its state, its value, its settings
     OUT/trial-0007/           the run of a trial
 
-These files are the study: a trial's settings follow from its number and the rows before it. So a study that was killed
-continues with the same settings as one that was not, its interrupted trial resumes as any run does, and nothing of it
-is pickled. Optuna only chooses: its own study is made anew for each trial, in memory.
+These files are the whole state of a study. The settings of a trial depend only on its number and the rows before it, so
+a study that was killed continues with the same settings as an uninterrupted one. Its interrupted trial resumes as any
+run does. Nothing is pickled: Optuna only chooses settings, and an Optuna study is built anew in memory for each trial.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from pcmlp.tuning.space import Dimension, own_values
 Objective = Literal["return", "success"]
 ABOUT = {
     "return": "mean final return of the deployed policies",
-    "success": "mean share of the steps after which all evaluations succeed",
+    "success": "mean share of the steps that are left once all evaluations succeed",
 }
 REPORTED = range(40)  # the seeds of reported results
 _UNTIL = 3  # a trial is pruned in its first third at the earliest
@@ -36,7 +36,7 @@ class Trial:
     state: str
     settings: Mapping[str, str]  # as `--set` takes them
     value: float | None = None
-    reports: Mapping[int, float] = field(default_factory=dict)  # env steps -> what an evaluation has measured
+    reports: Mapping[int, float] = field(default_factory=dict)  # env steps -> the result of an evaluation
 
     @property
     def name(self) -> str:
@@ -46,7 +46,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Study:
-    """The settings that are searched, and the aim."""
+    """The definition of a search: the task, the method, the ranges and the objective."""
 
     task: str
     algo: str
@@ -58,16 +58,16 @@ class Study:
     prunes: bool
 
     def config(self, settings: Mapping[str, str] | None = None) -> RunConfig:
-        """Return the configuration of a trial; without settings, that of the method itself."""
+        """Return the configuration of a trial; without settings, that of the method's own settings."""
         items = [*self.fixed, *(f"{key}={text}" for key, text in (settings or {}).items())]
         return resolve(self.task, self.algo, self.seeds, self.steps, items)
 
     def check(self) -> None:
-        """Raise unless every dimension can be searched: its ends are values that the setting may have."""
+        """Raise if a seed is reserved, or if the end of a range is no value that its setting may have."""
         if reported := [seed for seed in self.seeds if seed in REPORTED]:
             raise ConfigError(
-                f"seeds={reported[0]}: seeds {REPORTED[0]} to {REPORTED[-1]} are for results, which tuning on them "
-                "would spoil; give others, such as seeds=100 101"
+                f"seeds={reported[0]}: seeds {REPORTED[0]} to {REPORTED[-1]} are reserved for reported "
+                "results; give others, such as seeds=100 101"
             )
         if not self.dimensions:
             raise ConfigError(f"space: {self.algo} declares nothing to search here; give it, such as KEY=LOW:HIGH:log")
@@ -91,14 +91,14 @@ class Study:
         }
 
     def own(self) -> dict[str, Any] | None:
-        """Return the method's own values, with which the first trial is run; None if one of them is not searched."""
+        """Return the method's own values, which the first trial has; None if one of them is not in its range."""
         return own_values(self.dimensions, self.config())
 
     def ask(self, trials: Sequence[Trial], started: Trial | None) -> tuple[Trial, Any]:
         """Return the next trial and Optuna's object for it, given those that have ended. A trial that was started keeps
         its settings."""
         optuna = import_optuna()
-        # The seed is the trial's number, so that what it chooses depends on the trials before it and on nothing else.
+        # The seed is the trial's number, so its settings depend only on the number and the trials before it.
         sampler = optuna.samplers.TPESampler(seed=len(trials))
         pruner = optuna.pruners.MedianPruner(n_warmup_steps=self.steps // _UNTIL)
         study = optuna.create_study(direction="maximize", sampler=sampler, pruner=pruner)
