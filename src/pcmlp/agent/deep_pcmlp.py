@@ -234,7 +234,7 @@ class DeepPCMLP:
         state: Any = None,
         episode_start: np.ndarray | None = None,
         deterministic: bool = False,
-    ) -> tuple[np.ndarray | np.int64, Any]:
+    ) -> tuple[np.ndarray | np.integer, Any]:
         """Return what `env.step` takes for an observation, or for each of a batch, and the memory for the next step.
 
         - `observation`: the environment's own, such as a dict, or a batch with a leading axis in each; or vectors.
