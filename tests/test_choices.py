@@ -52,6 +52,7 @@ def test_the_nearest_choices():
         spaces.MultiDiscrete([3, 2, 4]),
         spaces.MultiDiscrete([3, 2], start=[5, -2]),
         spaces.MultiDiscrete([[3, 2], [2, 5]]),
+        spaces.MultiDiscrete([3, 2], np.int32),  # which does not contain int64
         spaces.MultiBinary(3),
         spaces.MultiBinary([2, 3]),
     ],

@@ -136,8 +136,20 @@ def test_discrete_actions_and_parts_of_an_observation_become_vectors():
     np.testing.assert_array_equal(rows.action, [[0, 0, 1], [1, 0, 0]])
     with pytest.raises(ConfigError, match="actions are choices of 3 options, those of parts are choices of 2 options"):
         load_data(find_data("pcmlp/parts-v0"), dataclasses.replace(mdp, actions=Choices((2,))), "parts", 1.0)
-    with pytest.raises(ConfigError, match=r"of 5 numbers \(goal, place\), those of car are vectors of 2 numbers;"):
+    with pytest.raises(
+        ConfigError, match=r"of 5 numbers \(goal: 3, place: 2\), those of car are vectors of 2 numbers;"
+    ):
         load_data(find_data("pcmlp/parts-v0"), build(car())[0].world.mdp, "car", 1.0)
+    other = spaces.Box([-1.0] * 5, [1.0] * 5, layout=Layout.of(Dict(goal=Discrete(2), place=Box(-1, 1, (3,)))))
+    with pytest.raises(ConfigError, match=r"\(goal: 3, place: 2\), those of parts are .* \(goal: 2, place: 3\)"):
+        load_data(find_data("pcmlp/parts-v0"), dataclasses.replace(mdp, states=other), "parts", 1.0)
+
+
+def test_vectors_are_what_an_export_has_made_of_parts():
+    problem, _ = build(car())
+    states = dataclasses.replace(problem.world.mdp.states, layout=Layout.of(Dict(place=Box(LOW, HIGH))))
+    logged = load_data(find_data(NAME), dataclasses.replace(problem.world.mdp, states=states), "parts", 1.0)
+    np.testing.assert_array_equal(logged.rows.state[:10], episodes()[0][0][:-1])
 
 
 def test_data_fill_sigma_the_replay_and_the_model():
@@ -260,8 +272,9 @@ def test_data_that_cannot_be_used_are_refused(tmp_path, monkeypatch, capsys):
     words = [{"place": observations} for observations, *_ in episodes()]
     named = [(each, *rest) for each, (_, *rest) in zip(words, episodes(), strict=True)]
     write("named-v0", named, Dict({"place": Box(LOW, HIGH)}))
-    assert "observations are vectors of 2 numbers (place), those of mountain-car are vectors of 2 numbers" in refused(
-        [*TRAIN, "named-v0"], capsys
+    assert (
+        "observations are vectors of 2 numbers (place: 2), those of mountain-car are vectors of 2 numbers"
+        in refused([*TRAIN, "named-v0"], capsys)
     )
     parts = [(states, {"a": taken}, *rest) for states, taken, *rest in episodes()]
     write("dict-v0", parts, actions=Dict({"a": Box(-1, 1, (1,))}))

@@ -28,6 +28,7 @@ SPACES = {
     "Discrete": spaces.Discrete(3, start=-1),
     "Multi": spaces.MultiDiscrete([3, 2]),
     "Binary": spaces.MultiBinary(2),
+    "Short": spaces.MultiDiscrete([3, 2], np.int32),  # does not contain int64
 }
 
 

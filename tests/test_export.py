@@ -108,6 +108,16 @@ def test_what_minari_loads_is_what_was_walked(tmp_path, task):
         assert not (episode.terminations & episode.truncations).any()
 
 
+def test_rewards_have_the_unit_of_the_environment(tmp_path):
+    """Whoever starts from the dataset scales them again."""
+    run = tmp_path / "run"
+    walk(run, begin(run, settings=("task.horizon=4", "task.reward_scale=0.25")))
+    logged = np.concatenate([record.rows.reward[record.rows.valid] for record in read(run / "episodes")])
+    told = np.concatenate([episode.rewards for episode in export(run).iterate_episodes()])
+    assert np.any(logged != 0)
+    np.testing.assert_array_equal(told, 4 * logged)
+
+
 def rows(last, terminal, valid):
     """Both seeds walk from 0 by 0.1; what is not valid is padding."""
     count = len(last)

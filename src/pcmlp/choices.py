@@ -31,6 +31,7 @@ class Choices(eqx.Module):
     sizes: tuple[int, ...] = eqx.field(static=True)  # the number of options of each choice
     firsts: tuple[int, ...] = eqx.field(static=True, default=())  # the environment's integers of the first options
     shape: tuple[int, ...] | None = eqx.field(static=True, default=None)  # of the environment's integers
+    dtype: str = eqx.field(static=True, default="int64")  # of these integers
 
     def __check_init__(self) -> None:
         if not self.sizes or min(self.sizes) < 1:
@@ -118,13 +119,14 @@ class Choices(eqx.Module):
         """Return the vector unchanged."""
         return x
 
-    def to_integers(self, x: np.ndarray) -> np.ndarray | np.int64:
+    def to_integers(self, x: np.ndarray) -> np.ndarray | np.integer:
         """Return the environment's integers of the nearest choices; vectors lie along the last axis."""
         parts = np.split(x, np.cumsum(self.sizes)[:-1], axis=-1)
         chosen = np.stack([part.argmax(axis=-1) for part in parts], axis=-1) + np.array(self.firsts or 0)
-        return chosen.reshape((*x.shape[:-1], *self.integer_shape))[()]  # a single integer, not an array of one
+        # The empty index makes a single integer of an array of one.
+        return chosen.astype(self.dtype).reshape((*x.shape[:-1], *self.integer_shape))[()]
 
-    def to_vectors(self, integers: np.ndarray | np.int64) -> np.ndarray:
+    def to_vectors(self, integers: np.ndarray | np.integer) -> np.ndarray:
         """Return the vectors of the environment's integers."""
         leading = integers.shape[: integers.ndim - len(self.integer_shape)]
         chosen = integers.reshape((*leading, len(self.sizes))) - np.array(self.firsts or 0)

@@ -234,7 +234,7 @@ class DeepPCMLP:
         state: Any = None,
         episode_start: np.ndarray | None = None,
         deterministic: bool = False,
-    ) -> tuple[np.ndarray | np.int64, Any]:
+    ) -> tuple[np.ndarray | np.integer, Any]:
         """Return the action that `env.step` takes, for one observation or each of a batch, and the next step's memory.
 
         - `observation`: an observation of the environment, such as a dict, or a batch with a leading axis; or vectors.

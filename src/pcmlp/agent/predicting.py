@@ -31,7 +31,7 @@ def predict(
     episode_start: np.ndarray | None,
     deterministic: bool,
     generator: np.random.Generator,
-) -> tuple[np.ndarray | np.int64, Any]:
+) -> tuple[np.ndarray | np.integer, Any]:
     """Return the action for an observation, or for each of a batch, and the policy's memory for the next step."""
     states, actions = mdp.boxes
     observed = _read(states, observation)

@@ -169,13 +169,13 @@ def _check_functions(facts: dict[str, Any], mdp: MDP, where: str) -> None:
 def _facts(space: Vectors) -> Any:
     """Return the bounds of a box or the numbers of choices as JSON, which has no infinity."""
     if isinstance(space, Choices):
-        return {"sizes": space.sizes, "firsts": space.firsts, "shape": space.integer_shape}
+        return {"sizes": space.sizes, "firsts": space.firsts, "shape": space.integer_shape, "dtype": space.dtype}
     return [[bound if math.isfinite(bound) else None for bound in bounds] for bounds in (space.lower, space.upper)]
 
 
 def _space(facts: Any) -> Vectors:
     if isinstance(facts, dict):
-        return Choices(*(tuple(facts[name]) for name in ("sizes", "firsts", "shape")))
+        return Choices(*(tuple(facts[name]) for name in ("sizes", "firsts", "shape")), facts["dtype"])
     return _box(facts)
 
 

@@ -151,9 +151,12 @@ def _check_spaces(name: str, dataset: Any, mdp: MDP, task: str) -> None:
     """Raise if the dataset's spaces are not those of the task."""
     states, actions = mdp.boxes
     theirs, choices = Layout.of(dataset.observation_space), choices_of(dataset.action_space)
+    ours, taken = states.layout or Layout.vector(states.size), choices or dataset.action_space
+    if theirs.is_vector and not ours.is_vector:
+        ours = Layout.vector(ours.size)  # `pcmlp export` makes a vector of an observation of any structure
     for what, found, wanted in (
-        ("observations", _describe(theirs), _describe(states.layout or Layout.vector(states.size))),
-        ("actions", _describe_actions(choices or dataset.action_space), _describe_actions(actions)),
+        ("observations", _describe(theirs), _describe(ours)),
+        ("actions", _describe_actions(taken), _describe_actions(actions)),
     ):
         if found != wanted:
             raise ConfigError(
@@ -187,10 +190,10 @@ def _check_range(name: str, rows: Transitions, mdp: MDP, task: str) -> None:
 
 
 def _describe(layout: Layout) -> str:
-    """Return the size of observations, and the names of their parts."""
+    """Return the size of observations, and the names and sizes of their parts."""
     vectors = f"vectors of {layout.size} numbers" if layout.size != 1 else "vectors of 1 number"
-    names = ", ".join(layout.index)
-    return f"{vectors} ({names})" if names else vectors
+    parts = ", ".join(f"{name}: {where.stop - where.start}" for name, where in layout.index.items())
+    return f"{vectors} ({parts})" if parts else vectors
 
 
 def _describe_actions(space: Any) -> str:

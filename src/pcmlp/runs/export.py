@@ -1,6 +1,6 @@
 """The episodes of a run as a Minari dataset, in Minari's own local folder (`MINARI_DATASETS_PATH`).
 
-    s_0 ... s_n,  a_0 ... a_{n-1} as executed,  r_0 ... r_{n-1} of the task
+    s_0 ... s_n,  a_0 ... a_{n-1} as executed,  r_0 ... r_{n-1} of the task, before its `reward_scale`
 
 An episode's last step is a termination if the MDP ended there, and a truncation otherwise: at the horizon, or earlier
 if no more steps were collected.
@@ -62,7 +62,7 @@ def export(run: Path, name: str, *, trust_code: bool = False, say: Callable[[str
     wanted = [() if isinstance(space, Finite) else (space.size,) for space in (mdp.states, mdp.actions)]
     if any([each.rows.state.shape[2:], each.rows.action.shape[2:]] != wanted for each in records):
         raise ConfigError(f"{log}: not the episodes of the configuration beside it; train the run again")
-    episodes = [episode for each in records for episode in episodes_of(each, mdp.actions)]
+    episodes = [episode for each in records for episode in episodes_of(each, mdp.actions, task.reward_scale)]
     if not episodes:
         remedy = "train the run first, with resume=True if it was cut off"
         raise ConfigError(damage.line if damage else f"{log}: it has no whole episode; {remedy}")
@@ -75,7 +75,7 @@ def export(run: Path, name: str, *, trust_code: bool = False, say: Callable[[str
     return write(name, episodes, world, about)
 
 
-def episodes_of(record: Record, actions: Space) -> Iterator[Episode]:
+def episodes_of(record: Record, actions: Space, reward_scale: float) -> Iterator[Episode]:
     """Yield the episodes of every seed; no episode continues in another record."""
     for i, seed in enumerate(record.seeds):
         state, action, reward, next_state, terminal, last, valid = (x[i] for x in jax.tree.leaves(record.rows))
@@ -83,6 +83,7 @@ def episodes_of(record: Record, actions: Space) -> Iterator[Episode]:
             action = np.clip(action, *actions.bounds)
         elif isinstance(actions, Choices):
             action = np.asarray(actions.to_integers(action))
+        reward = reward / np.float32(reward_scale)  # a run that starts from the dataset has a scale of its own
         walked = np.flatnonzero(valid)
         for rows in np.split(walked, np.flatnonzero(last[walked]) + 1):
             if rows.size == 0:

@@ -19,12 +19,12 @@ def choices_of(space: Any) -> Choices | None:
     """Return the choices of a discrete space of actions; None for any other space."""
     spaces: Any = import_gymnasium().spaces
     if isinstance(space, spaces.Discrete):
-        return Choices((int(space.n),), (int(space.start),), ())
+        return Choices((int(space.n),), (int(space.start),), (), space.dtype.name)
     if isinstance(space, spaces.MultiDiscrete):
         sizes, firsts = (tuple(int(x) for x in np.ravel(numbers)) for numbers in (space.nvec, space.start))
-        return Choices(sizes, firsts, tuple(space.shape))
+        return Choices(sizes, firsts, tuple(space.shape), space.dtype.name)
     if isinstance(space, spaces.MultiBinary):
-        return Choices((2,) * int(np.prod(space.shape)), shape=tuple(space.shape))
+        return Choices((2,) * int(np.prod(space.shape)), (), tuple(space.shape), space.dtype.name)
     return None
 
 
@@ -35,7 +35,7 @@ def space_of(choices: Choices) -> Any:
     if not choices.integer_shape:
         return spaces.Discrete(choices.sizes[0], start=firsts[0])
     sizes, starts = (np.reshape(numbers, choices.integer_shape) for numbers in (choices.sizes, firsts))
-    return spaces.MultiDiscrete(sizes, start=starts)
+    return spaces.MultiDiscrete(sizes, choices.dtype, start=starts)
 
 
 def middle_action(space: Any) -> Any:
