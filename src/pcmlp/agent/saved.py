@@ -175,7 +175,8 @@ def _facts(space: Vectors) -> Any:
 
 def _space(facts: Any) -> Vectors:
     if isinstance(facts, dict):
-        return Choices(*(tuple(facts[name]) for name in ("sizes", "firsts", "shape")), facts["dtype"])
+        sizes, firsts, shape = (tuple(facts[name]) for name in ("sizes", "firsts", "shape"))
+        return Choices(sizes, firsts, shape, facts["dtype"])
     return _box(facts)
 
 
