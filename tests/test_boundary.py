@@ -92,6 +92,9 @@ def test_a_batch_of_observations():
     np.testing.assert_allclose(layout.read_any(batch), [layout.read(row) for row in rows], rtol=1e-6)
     with pytest.raises(WrongStructure, match="batches of 2 and 3 observations"):
         layout.read_any({**batch, "speed": batch["speed"][:2]})
+    cells = Layout.of(spaces.Discrete(3))  # as many observations as there are values
+    np.testing.assert_array_equal(cells.read_any(np.array([2, 0, 1])), np.eye(3)[[2, 0, 1]])
+    np.testing.assert_array_equal(cells.read_any(np.array([0.0, 0.0, 1.0])), [0, 0, 1])
 
 
 @pytest.mark.parametrize(

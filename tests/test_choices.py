@@ -215,6 +215,15 @@ def test_a_search_finds_the_best_plan(planner):
     np.testing.assert_array_equal(jax.vmap(TWO.clip)(again), jax.vmap(TWO.clip)(policy.start))  # a good plan stays
 
 
+def test_truncated_noise_keeps_rare_options():
+    planner, pair = CEM(truncated=True, correlation=0.0), Choices((2,))
+    shares = jnp.array([[0.99, 0.01]])
+    noise = planner.noise(jr.key(0), (50_000, 1, 2), pair)
+    drawn = jax.vmap(lambda z: planner.add_noise(shares, shares, z, pair))(noise)
+    np.testing.assert_allclose(drawn.mean(axis=0), shares, atol=0.002)
+    assert jnp.max(jnp.abs(planner.noise(jr.key(0), (50_000, 1, 2), Box.of(1.0, 2)))) <= 2
+
+
 def test_trpo_learns_the_probe():
     planner = TRPO(updates=25, streams=40, length=HORIZON, value_batch=60, kl_bound=0.03, policy_sizes=(16,))
     first = planner.init(jr.key(0), PROBE)

@@ -24,6 +24,7 @@ from pcmlp.boundary import Layout
 from pcmlp.choices import Choices
 from pcmlp.cli import main
 from pcmlp.errors import ConfigError
+from pcmlp.imagine import Unknown
 from pcmlp.replay import Transitions
 from pcmlp.runs.checkpoint import check_unchanged
 from pcmlp.runs.config import build, from_json, resolve, seed_keys, to_json
@@ -107,8 +108,8 @@ def run(tmp_path_factory):
 
 
 def test_rows_are_the_steps_of_the_dataset():
-    problem, _ = build(car())
-    rows = load_data(find_data(NAME), problem.world.mdp, "mountain-car", 2.0).rows
+    mdp = build(car())[0].world.mdp
+    rows = load_data(find_data(NAME), dataclasses.replace(mdp, reward=Unknown()), "mountain-car", 2.0).rows
     made = episodes()
     assert rows.reward.shape == (130,)
     first = 0
@@ -122,6 +123,10 @@ def test_rows_are_the_steps_of_the_dataset():
         assert rows.last[part].tolist() == [False] * (len(rewards) - 1) + [True]  # ended, stopped or cut off
     assert rows.valid.all()
     assert rows.terminal.sum() == 1
+    known = load_data(find_data(NAME), mdp, "mountain-car", 1.0).rows
+    steps = zip(rows.state, rows.action, rows.next_state, strict=True)
+    paid = [float(mdp.reward(*map(jnp.asarray, row))) for row in steps]
+    np.testing.assert_allclose(known.reward, paid, rtol=1e-5, atol=1e-6)  # the task knows what it pays
 
 
 def test_discrete_actions_and_parts_of_an_observation_become_vectors():
@@ -136,9 +141,7 @@ def test_discrete_actions_and_parts_of_an_observation_become_vectors():
     np.testing.assert_array_equal(rows.action, [[0, 0, 1], [1, 0, 0]])
     with pytest.raises(ConfigError, match="actions are choices of 3 options, those of parts are choices of 2 options"):
         load_data(find_data("pcmlp/parts-v0"), dataclasses.replace(mdp, actions=Choices((2,))), "parts", 1.0)
-    with pytest.raises(
-        ConfigError, match=r"of 5 numbers \(goal: 3, place: 2\), those of car are vectors of 2 numbers;"
-    ):
+    with pytest.raises(ConfigError, match=r"of 5 numbers \(goal: 3, place: 2\), those of car are vectors of 2 number"):
         load_data(find_data("pcmlp/parts-v0"), build(car())[0].world.mdp, "car", 1.0)
     other = spaces.Box([-1.0] * 5, [1.0] * 5, layout=Layout.of(Dict(goal=Discrete(2), place=Box(-1, 1, (3,)))))
     with pytest.raises(ConfigError, match=r"\(goal: 3, place: 2\), those of parts are .* \(goal: 2, place: 3\)"):
@@ -272,10 +275,8 @@ def test_data_that_cannot_be_used_are_refused(tmp_path, monkeypatch, capsys):
     words = [{"place": observations} for observations, *_ in episodes()]
     named = [(each, *rest) for each, (_, *rest) in zip(words, episodes(), strict=True)]
     write("named-v0", named, Dict({"place": Box(LOW, HIGH)}))
-    assert (
-        "observations are vectors of 2 numbers (place: 2), those of mountain-car are vectors of 2 numbers"
-        in refused([*TRAIN, "named-v0"], capsys)
-    )
+    line = refused([*TRAIN, "named-v0"], capsys)
+    assert "are vectors of 2 numbers (place: 2), those of mountain-car are vectors of 2 numbers;" in line
     parts = [(states, {"a": taken}, *rest) for states, taken, *rest in episodes()]
     write("dict-v0", parts, actions=Dict({"a": Box(-1, 1, (1,))}))
     assert "its actions are a Dict, which is not supported; give another dataset" in refused(

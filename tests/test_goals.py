@@ -1,5 +1,7 @@
 """Goal-conditioned environments: their functions are used if JAX and NumPy agree, and their successes are counted."""
 
+import copy
+
 import gymnasium
 import jax
 import jax.numpy as jnp
@@ -146,6 +148,22 @@ def test_a_reported_success_counts():
     assert scores(returns[0], 10.0, succeeded[0])["success"] == 0.0  # the task's own success comes first
     silent = GymnasiumWorld.of(lambda: gymnasium.make("MountainCarContinuous-v0"), horizon=8)
     assert silent.score(keys, policies, 2).succeeded is None
+
+
+@pytest.mark.parametrize("said", [np.array([True, False]), None, "no", [1, 2]])
+def test_what_is_no_success_is_no_fault(said):
+    class Odd(Reaching):
+        """Says something else under this name."""
+
+        def step(self, action):
+            return *super().step(action)[:4], {"success": copy.copy(said)}
+
+        def reset(self, *, seed=None, options=None):
+            return super().reset(seed=seed, options=options)[0], {}
+
+    made = world(kind=Odd)
+    assert made.faults.total == 0
+    assert made.score(jr.split(jr.key(0), 1), counting(1), 2).succeeded is None
 
 
 ARRAYS = np.array([[0.5, -1.5], [2.0, 0.25]], np.float32), np.array([[1.0, 3.0], [-2.0, 0.5]], np.float32)

@@ -171,7 +171,7 @@ class Layout(NamedTuple):
         vectors unchanged."""
         part = self.parts[0]
         nested = isinstance(observation, Mapping | tuple)
-        if self.is_vector or nested != bool(part.path) or not (nested or self._is_own(np.shape(observation))):
+        if self.is_vector or nested != bool(part.path) or not (nested or self._is_own(np.asarray(observation))):
             return np.asarray(observation, np.float32)
         if np.ndim(part.find(observation)) == len(part.shape):
             return self.read(observation).astype(np.float32)
@@ -186,10 +186,11 @@ class Layout(NamedTuple):
             raise WrongStructure(f"batches of {' and '.join(map(str, counts))} observations")
         return np.concatenate([part.read_rows(values) for part, values in columns], axis=1)
 
-    def _is_own(self, shape: tuple[int, ...]) -> bool:
-        """Return whether an array of this shape is an observation or a batch, not a vector."""
-        own = self.parts[0].shape
-        return shape == own or (shape[1:] == own and shape[-1:] != (self.size,))
+    def _is_own(self, values: np.ndarray) -> bool:
+        """Return whether an array is an observation or a batch, not a vector, which has floats."""
+        own, shape = self.parts[0].shape, values.shape
+        whole = bool(self.parts[0].categories) and values.dtype.kind in "iu"
+        return shape == own or (shape[1:] == own and (whole or shape[-1:] != (self.size,)))
 
     def _check_keys(self, observation: Any) -> None:
         """Raise if the outermost dict or tuple has parts that the space does not have."""

@@ -260,6 +260,7 @@ def _reported_success(info: Any) -> int:
     """Return 1 or 0 if the environment reports whether its goal is reached, and -1 if it does not report it."""
     if isinstance(info, dict):
         for key in ("is_success", "success"):
-            if key in info:
-                return int(bool(info[key]))
+            value = info.get(key)  # something else, such as a text or one number for each agent, is no fault
+            if isinstance(value, bool | int | float | np.generic | np.ndarray) and np.size(value) == 1:
+                return int(bool(value))
     return -1

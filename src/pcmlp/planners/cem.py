@@ -49,7 +49,7 @@ class CEM(Shooting):
             mean, variance = carry
             sample_key, return_key = jr.split(update_key)
             # sample plans; one of them is the mean itself, so that an update cannot lose it
-            noise = self.noise(sample_key, (self.num_plans, *plan.shape)).at[0].set(0.0)
+            noise = self.noise(sample_key, (self.num_plans, *plan.shape), actions).at[0].set(0.0)
             plans = jax.vmap(lambda e: self.add_noise(mean, variance, e, actions))(noise)
             returns = plan_returns(return_key, mdp, state, plans, self.particles)
             # elite plans
@@ -67,7 +67,7 @@ class CEM(Shooting):
         """Draw a plan: doing nothing, plus noise."""
         plan, (_, actions) = self.idle_plan(mdp), mdp.boxes
         first = self.first_mean(plan, actions), self.first_variance(plan, actions)
-        return self.add_noise(*first, self.noise(key, plan.shape), actions)
+        return self.add_noise(*first, self.noise(key, plan.shape, actions), actions)
 
     def imagined_steps(self, horizon: int) -> tuple[int, int]:
         """Return the imagined steps of one real action and of one plan."""
@@ -99,9 +99,11 @@ class CEM(Shooting):
         room = jax.vmap(lambda action: jnp.minimum(action - actions.low, actions.high - action))(mean)
         return jnp.minimum(std, 0.5 * jnp.maximum(room, 0.0))
 
-    def noise(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*plans length action"]:
-        """Draw noise with unit std."""
-        if self.truncated:
+    def noise(
+        self, key: Key[Array, ""], shape: tuple[int, ...], actions: Vectors
+    ) -> Float[Array, "*plans length action"]:
+        """Draw noise with unit std. That of choices is never truncated, because rare options come from its tails."""
+        if self.truncated and not isinstance(actions, Choices):
             return jr.truncated_normal(key, -2.0, 2.0, shape)
         mix = correlation_factor(shape[-2], self.correlation)
         return jnp.einsum("ts,...sa->...ta", mix, jr.normal(key, shape))

@@ -126,7 +126,7 @@ class Optimistic(Planner):
             mean, std = carry
             plan_key, direction_key, return_key = jr.split(update_key, 3)
             noise = (
-                self.inner.noise(plan_key, (self.num_pairs, *plan.shape)).at[0].set(0.0),
+                self.inner.noise(plan_key, (self.num_pairs, *plan.shape), actions).at[0].set(0.0),
                 jr.normal(direction_key, (self.num_pairs, *shape)).at[0].set(0.0),
             )
             pairs = jax.tree.map(lambda m, s, e: m[None] + s[None] * e, mean, std, noise)

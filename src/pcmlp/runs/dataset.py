@@ -2,8 +2,9 @@
 
     s_t, a_t, r_t, s_{t+1}    of an episode with observations s_0 ... s_n
 
-A row is `terminal` if the dataset marks it as a termination. It is `last` if it is terminal, a truncation, or the end
-of an episode. `config.json` has the name and a hash of all numbers, so a run is resumed with the same data.
+Rewards are those of the task if it has a function for them. A row is `terminal` if the dataset marks it as a
+termination. It is `last` if it is terminal, a truncation, or the end of an episode. `config.json` has the name and a
+hash of all numbers, so a run is resumed with the same data.
 """
 
 import hashlib
@@ -13,11 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import equinox as eqx
+import jax
 import numpy as np
 
 from pcmlp.boundary import Layout, UnsupportedSpace, WrongStructure
 from pcmlp.choices import Choices
 from pcmlp.errors import ConfigError, first_line
+from pcmlp.imagine import Unknown
 from pcmlp.replay import Transitions
 from pcmlp.spaces import Box
 from pcmlp.tasks.action_spaces import choices_of
@@ -85,6 +89,9 @@ def load_data(data: Data, mdp: MDP, task: str, reward_scale: float) -> Logged:
     parts = [_rows_of(episode, reward_scale) for episode in _episodes(dataset, data.name)]
     rows = Transitions.of_arrays(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
     _check_range(data.name, rows, mdp, task)
+    if not isinstance(mdp.reward, Unknown):  # as a simulator's own rewards, those of the dataset may be others
+        paid = jax.jit(jax.vmap(mdp.reward))(rows.state, rows.action, rows.next_state)
+        rows = eqx.tree_at(lambda t: t.reward, rows, np.asarray(paid, np.float32))
     spec = dataset.env_spec
     return Logged(rows, len(parts), str(dataset.storage.metadata.get("task") or (spec.id if spec else "")))
 
