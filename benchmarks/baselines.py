@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from pcmlp.experiments.environments import BASELINES, EPISODES, MOUNTAIN_CAR, SEEDS, TASKS
+from pcmlp.tasks import dmc
+from pcmlp.tasks.registered import registered_maker
 
 COLUMNS = ("method", "task", "seed", "steps", "return", "success", "seconds", "versions")
 METHODS = ("dqn", "ppo", "sac")
@@ -35,18 +37,8 @@ Key = tuple[str, str, int]  # task, method, seed
 
 def make(task: str) -> Any:
     """Return the environment of a task."""
-    import gymnasium
-
     kind, _, name = task.partition(":")
-    if kind == "dmc":
-        from pcmlp.tasks import dmc
-
-        return dmc.make(task)
-    if name.startswith(("PointMaze", "Fetch")):
-        import gymnasium_robotics
-
-        gymnasium.register_envs(gymnasium_robotics)
-    return gymnasium.make(name)
+    return dmc.make(task) if kind == "dmc" else registered_maker(name)()
 
 
 def learn(task: str, method: str, steps: int, seed: int) -> dict[str, Any]:

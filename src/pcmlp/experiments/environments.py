@@ -103,7 +103,7 @@ def least_success(mean: np.ndarray, std: np.ndarray, failed: float, episodes: in
     their returns."""
     above = np.maximum(mean - failed, 0.0) ** 2
     share = np.where(above > 0, std**2 / np.where(above > 0, std**2 + above, 1.0), 1.0)
-    return 1.0 - np.floor(episodes * share + 1e-6) / episodes  # whole episodes fail
+    return 1.0 - np.floor(episodes * share + 1e-3) / episodes  # whole episodes fail; the numbers are rounded
 
 
 def tables(done: Done) -> Tables:

@@ -148,7 +148,8 @@ def registered_maker(name: str) -> Callable[[], Any]:
     point = gymnasium.spec(name).entry_point
     package = point.partition(".")[0] if isinstance(point, str) else ""
     if isinstance(point, str) and point.startswith(_BOX2D):
-        with needs("Box2D", "box2d"):
+        # Its import warns, and crashes Python if warnings are errors.
+        with needs("Box2D", "box2d"), warnings.catch_warnings(action="ignore"):
             import Box2D  # noqa: F401
     return partial(gymnasium.make, f"{package}:{name}" if package in _REGISTERING else name)
 
