@@ -94,7 +94,7 @@ def evaluations_of(done: Done, job: Job) -> Evaluations:
     names = ("env_steps", "eval_return_mean", "eval_return_std", "eval_success")
     steps, returns, std, success = (run.metrics[name][run.evaluated] for name in names)
     if job.task == MOUNTAIN_CAR:
-        success = least_success(returns, std, -config.task.horizon, config.eval_episodes)
+        success = least_success(returns, std, -float(config.task.horizon), config.eval_episodes)
     return Evaluations(steps, returns, success if np.isfinite(success[-1]).all() else None)
 
 
@@ -181,7 +181,7 @@ ENVIRONMENTS = Experiment(
     "environments",
     "Environments that people bring",
     "beyond the paper",
-    "the default settings on eight tasks of Gymnasium and the Control Suite, beside stable-baselines3",
+    "the default settings on eight tasks by name, beside stable-baselines3",
     jobs,
     tables,
     needs_protocol=True,
