@@ -125,7 +125,7 @@ def test_the_runs_of_older_results_have_a_fixed_weight_and_those_of_the_scale_fi
                 own = algorithm.bonus_scale == "auto" and algorithm.rescales and algorithm.deploys == "proven"
                 given = algorithm.bonus_scale != "auto" and not algorithm.rescales and algorithm.deploys != "proven"
                 found.setdefault(name, set()).add("own" if own else "fixed" if given else "mixed")
-    assert found.pop("scale") == found.pop("costs") == {"own"}
+    assert found.pop("scale") == found.pop("costs") == found.pop("environments") == {"own"}
     assert all(kinds == {"fixed"} for kinds in found.values())
     assert {"sparse", "dense", "controls", "held_out", "wall_clock", "as_printed"} <= set(found)
 

@@ -264,6 +264,7 @@ QUICK = Scale(
         "forgetting": ("mountain-car/*",),
         "scale": ("dock/goal-1", "dock/goal-100", "dock/class-100", "mountain-car/*"),
         "costs": ("half-cheetah/*",),
+        "environments": ("gym:CartPole-v1/*", "gym:MountainCar-v0/*"),
         "theory": ("combination-lock/*", "low-rank/*", "linear-core/*", "knr-lds/*", "*/gain-preset", "*/own"),
     },
     most={"lemma_samples": 10_000, "lemma_runs": 20, "trials": 20, "plan_rounds": 5, "plan_attempts": 1, "places": 3},
@@ -291,6 +292,7 @@ SMOKE = Scale(
         "forgetting": ("mountain-car/*",),
         "scale": ("dock/goal-1", "dock/class-1", "deceptive-umaze/*"),
         "costs": ("half-cheetah/*",),
+        "environments": ("gym:CartPole-v1/*",),
     },
     most={"lemma_samples": 300, "lemma_runs": 3, "trials": 2, "plan_rounds": 1, "plan_attempts": 1, "places": 2},
 )

@@ -15,6 +15,7 @@ from pcmlp.experiments import (
     budget,
     catalogue,
     costs,
+    environments,
     forgetting,
     held_out,
     lemmas,
@@ -58,6 +59,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         catalogue.OWN_TASKS,
         reward_scale.SCALE,
         costs.COSTS,
+        environments.ENVIRONMENTS,
     )
 }
 ALL = "all"

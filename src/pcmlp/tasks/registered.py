@@ -24,13 +24,14 @@ from pcmlp.errors import ConfigError, first_line
 from pcmlp.settings import setting
 from pcmlp.spaces import NOTHING_DECLARED, Coordinates
 from pcmlp.tasks import dmc
-from pcmlp.tasks.checks import import_gymnasium
+from pcmlp.tasks.checks import import_gymnasium, needs
 from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.types import Problem, Task, never
 from pcmlp.usercode import call_object, is_place, load_function, load_object
 
 PREFIX = "gym:"
 _REGISTERING = ("gymnasium_robotics", "minigrid")  # packages that register environments when imported
+_BOX2D = "gymnasium.envs.box2d"  # the package of the environments that need Box2D, such as LunarLander
 
 
 class SteppedTask(Task):
@@ -146,6 +147,10 @@ def registered_maker(name: str) -> Callable[[], Any]:
     find_registered(name)
     point = gymnasium.spec(name).entry_point
     package = point.partition(".")[0] if isinstance(point, str) else ""
+    if isinstance(point, str) and point.startswith(_BOX2D):
+        # Its import warns, and crashes Python if warnings are errors.
+        with needs("Box2D", "box2d"), warnings.catch_warnings(action="ignore"):
+            import Box2D  # noqa: F401
     return partial(gymnasium.make, f"{package}:{name}" if package in _REGISTERING else name)
 
 
