@@ -185,9 +185,10 @@ def test_the_lander_is_a_task():
 
 
 @pytest.mark.bad_input
-def test_without_box2d(monkeypatch, tmp_path, capsys, record_property):
-    monkeypatch.setitem(sys.modules, "Box2D", None)
+@pytest.mark.parametrize("missing", ["Box2D", "pygame"])
+def test_without_box2d(missing, monkeypatch, tmp_path, capsys, record_property):
+    monkeypatch.setitem(sys.modules, missing, None)
     assert main(["train", LANDER, "--out", str(tmp_path / "out")]) == 2
     line = capsys.readouterr().err.removeprefix("pcmlp: ").strip()
     record_property("bad input", (f"train {LANDER}", line))
-    assert "Box2D is not installed; run pip install 'pcmlp[box2d]'" in line
+    assert "Box2D or pygame is not installed; run pip install 'pcmlp[box2d]'" in line

@@ -31,7 +31,7 @@ from pcmlp.usercode import call_object, is_place, load_function, load_object
 
 PREFIX = "gym:"
 _REGISTERING = ("gymnasium_robotics", "minigrid")  # packages that register environments when imported
-_BOX2D = "gymnasium.envs.box2d"  # the package of the environments that need Box2D, such as LunarLander
+_BOX2D = "gymnasium.envs.box2d"  # environments such as LunarLander, which import Box2D and, for pictures, pygame
 
 
 class SteppedTask(Task):
@@ -148,9 +148,10 @@ def registered_maker(name: str) -> Callable[[], Any]:
     point = gymnasium.spec(name).entry_point
     package = point.partition(".")[0] if isinstance(point, str) else ""
     if isinstance(point, str) and point.startswith(_BOX2D):
-        # Its import warns, and crashes Python if warnings are errors.
-        with needs("Box2D", "box2d"), warnings.catch_warnings(action="ignore"):
+        # The import of Box2D warns, and crashes Python if warnings are errors.
+        with needs("Box2D or pygame", "box2d"), warnings.catch_warnings(action="ignore"):
             import Box2D  # noqa: F401
+            import pygame  # noqa: F401
     return partial(gymnasium.make, f"{package}:{name}" if package in _REGISTERING else name)
 
 
