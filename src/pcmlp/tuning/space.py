@@ -57,7 +57,7 @@ class Numbers(NamedTuple):
         return f"{self.key}={':'.join(self.ends())}{':log' if self.log else ''}"
 
 
-class Choices(NamedTuple):
+class Listed(NamedTuple):
     """A list of values."""
 
     key: str
@@ -87,7 +87,7 @@ class Choices(NamedTuple):
         return f"{self.key}={','.join(self.texts)}"
 
 
-Dimension = Numbers | Choices
+Dimension = Numbers | Listed
 
 
 def declared(config: RunConfig, fixed: Sequence[str]) -> list[Dimension]:
@@ -148,7 +148,7 @@ def _is_number(value: Any) -> bool:
 
 def _including(dimension: Dimension, value: Real) -> Dimension:
     """Return the range, extended to a value if necessary. 0 has no logarithm, so it stays outside of a log range."""
-    if isinstance(dimension, Choices) or (dimension.log and value <= 0):
+    if isinstance(dimension, Listed) or (dimension.log and value <= 0):
         return dimension
     low, high = min(dimension.low, value), max(dimension.high, value)
     return dimension._replace(low=low, high=high)
@@ -163,7 +163,7 @@ def _parse(key: str, text: str, field: Setting) -> Dimension:
         texts = tuple(each.strip() for each in text.split(","))
         if len(set(texts)) < 2 or len(set(texts)) < len(texts) or "" in texts:
             raise ConfigError(f"{shown}: give LOW:HIGH, LOW:HIGH:log, or at least two different values A,B")
-        return Choices(key, texts)
+        return Listed(key, texts)
     low, high, *rest = text.split(":")
     if rest not in ([], ["log"]):
         raise ConfigError(f"{shown}: give LOW:HIGH or LOW:HIGH:log")
