@@ -267,6 +267,10 @@ def test_too_many_faults_in_all(tmp_path):
     arm(tmp_path, step_3="outside", step_16="outside")
     collect(world)
     assert world.faults.total == 2
+    world.environments.forget_faults()  # another run may have as many
+    arm(tmp_path, step_3="outside", step_16="outside")
+    collect(world)
+    assert world.faults.total == 2
     arm(tmp_path, step_1="outside")
     with pytest.raises(EnvironmentFault) as caught:
         collect(world)

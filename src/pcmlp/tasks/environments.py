@@ -168,6 +168,11 @@ class Environments:
         rewards, ends = zip(*paid, strict=True)
         return (states, actions, next_states), np.array(rewards), np.array(ends)
 
+    def forget_faults(self) -> None:
+        """Count faults from 0 again, for another run."""
+        self.faults = Faults()
+        self._in_a_row.clear()
+
     def starts(self, count: int) -> np.ndarray:
         """Return the first observations of `count` episodes."""
         lane = np.ones((1, 1), bool)

@@ -17,6 +17,7 @@ from pcmlp.runs.durable import Damaged
 from pcmlp.runs.metrics import read_rows
 from pcmlp.runs.summary import read_summary
 from pcmlp.runs.train import open_run, train_runs
+from pcmlp.tasks.host import GymnasiumWorld
 from pcmlp.tuning.folder import TABLE, StudyFolder
 from pcmlp.tuning.space import describe
 from pcmlp.tuning.study import ABOUT, Objective, Study, Trial, best, import_optuna, score
@@ -128,6 +129,8 @@ def run_trial(
     if run is not None:  # None: it has finished, but the process died before `tune.csv` said so
         run.command = f"{train_command(study, trial, study.seeds)} --out {shlex.quote(str(folder))}"
         run.callbacks = [listener]
+        if isinstance(problem.world, GymnasiumWorld):  # all trials share it, and each may have `max_faults`
+            problem.world.environments.forget_faults()
         train_runs([run], console)
         if isinstance(run.failure, RunStopped):
             say(console, f"{trial.name}: {run.failure}")
