@@ -16,6 +16,7 @@ from pcmlp import DeepPCMLP
 from pcmlp.algorithms import METHODS
 from pcmlp.choices import Choices
 from pcmlp.cli import main
+from pcmlp.errors import ConfigError
 from pcmlp.planners import UniformPolicy
 from pcmlp.runs.config import resolve, tiny_overrides
 from pcmlp.runs.episodes import read
@@ -79,13 +80,18 @@ def _all(choices):
 
 
 def test_a_reward_function_is_tried_with_choices():
-    """It would be refused if it were asked about any other vector."""
+    """A reward that is NaN for every vector but a choice is accepted; one that is NaN for choices is refused."""
+
+    def is_choice(action):
+        return (jnp.max(action) == 1) & (jnp.sum(jnp.abs(action)) == 1)
 
     def reward(state, action, next_state):
-        chosen = (jnp.max(action) == 1) & (jnp.sum(jnp.abs(action)) == 1)
-        return jnp.where(chosen, action[2] - action[0], jnp.nan)
+        return jnp.where(is_choice(action), action[2] - action[0], jnp.nan)
 
-    GymnasiumWorld.of(Keys, reward=reward, horizon=HORIZON)
+    world = GymnasiumWorld.of(Keys, reward=reward, horizon=HORIZON)
+    assert world.mdp.reward(jnp.zeros(1), jnp.array([0.0, 0.0, 1.0]), jnp.zeros(1)) == 1.0
+    with pytest.raises(ConfigError, match="nan"):
+        GymnasiumWorld.of(Keys, reward=lambda s, a, after: jnp.where(is_choice(a), jnp.nan, 0.0), horizon=HORIZON)
 
 
 @pytest.fixture(scope="module")

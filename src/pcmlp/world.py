@@ -1,4 +1,7 @@
-"""A world whose dynamics are JAX: collecting is a compiled scan, vmapped over episodes and seeds."""
+"""Worlds without a simulator: one whose dynamics are JAX, in which collecting is a compiled scan, vmapped over episodes
+and seeds; and one whose steps were taken before."""
+
+from typing import NoReturn
 
 import equinox as eqx
 import jax
@@ -55,3 +58,23 @@ class JaxWorld(World):
     def evaluate(self, keys: Key[Array, " seeds"], policies: Policy, episodes: int) -> Float[Array, "seeds episodes"]:
         """Return the returns of the deterministic policies."""
         return _evaluate(keys, self.mdp, policies, episodes)
+
+
+class RecordedWorld(World):
+    """A world whose steps were taken before: an iteration in it learns from these, whatever its policies are."""
+
+    mdp: MDP
+    samples: Transitions
+    walked: Transitions
+
+    def collect(self, keys: Key[Array, " seeds"], policies: Policy, n: int) -> tuple[Transitions, Transitions]:
+        """Return the recorded steps."""
+        return self.samples, self.walked
+
+    def draw(self, keys: Key[Array, " seeds"], policies: Policy, n: int) -> NoReturn:
+        """Raise: recorded steps are not draws from a policy."""
+        raise RuntimeError("a recorded world cannot draw samples of a policy")
+
+    def evaluate(self, keys: Key[Array, " seeds"], policies: Policy, episodes: int) -> NoReturn:
+        """Raise: recorded steps say nothing about another policy."""
+        raise RuntimeError("a recorded world cannot evaluate a policy")

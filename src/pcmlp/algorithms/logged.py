@@ -12,7 +12,6 @@ to them. The last iteration plans the policies for the first real step. Nothing 
 
 import dataclasses
 from collections.abc import Iterator
-from typing import NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -28,29 +27,10 @@ from pcmlp.imagine import expand_range
 from pcmlp.programs import program
 from pcmlp.replay import Transitions, drop_nonfinite
 from pcmlp.trees import as_inputs, map_leading, scan
-from pcmlp.types import MDP, FittedModel, Policy, World
+from pcmlp.types import MDP, FittedModel
+from pcmlp.world import RecordedWorld
 
 _BLOCK = 10_000  # rows that are put into a restored replay at a time
-
-
-class LoggedWorld(World):
-    """A world that returns logged rows in place of walking, the same rows for all seeds."""
-
-    mdp: MDP
-    rows: Transitions
-
-    def collect(self, keys: Key[Array, " seeds"], policies: Policy, n: int) -> tuple[Transitions, Transitions]:
-        """Return the rows for each seed, whatever the policies are."""
-        rows = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *x.shape)), self.rows)
-        return rows, rows
-
-    def draw(self, keys: Key[Array, " seeds"], policies: Policy, n: int) -> NoReturn:
-        """Raise: Algorithm 2 collects whole episodes."""
-        raise NotImplementedError
-
-    def evaluate(self, keys: Key[Array, " seeds"], policies: Policy, episodes: int) -> NoReturn:
-        """Raise: a policy cannot be evaluated on logged rows."""
-        raise NotImplementedError
 
 
 def split(algorithm: Deep, mdp: MDP, rows: Transitions) -> Transitions:
@@ -79,7 +59,8 @@ def absorb(
     before, last = (jax.tree.map(lambda x, part=part: x[part], pieces) for part in (slice(-1), -1))
     if before.reward.shape[0]:
         learner = _fill(keys, as_inputs(algorithm), mdp, learner, jax.tree.map(jnp.asarray, before))
-    learned = algorithm.iterate(keys, LoggedWorld(mdp, jax.tree.map(jnp.asarray, last)), learner, 0).learner
+    read = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *x.shape)), last)  # the same rows for all seeds
+    learned = algorithm.iterate(keys, RecordedWorld(mdp, read, read), learner, 0).learner
     assert isinstance(learned, DeepLearner)
     no = jnp.zeros_like(learned.trial.tries)
     trial = dataclasses.replace(learned.trial, tries=no, repeats=no)  # the first real walk explores

@@ -16,19 +16,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
 
 from pcmlp.algorithms.deep import Deep
 from pcmlp.algorithms.stages import COLLECT, stage_keys
 from pcmlp.bench.clock import peak_memory_mb, time_call, time_calls
 from pcmlp.bench.parts import compile_round
-from pcmlp.replay import Transitions
 from pcmlp.runs.config import build, resolve
 from pcmlp.runs.evaluate import count_evaluations
 from pcmlp.runs.run import Run
 from pcmlp.runs.train import open_run
 from pcmlp.tasks.host import GymnasiumWorld, to_host
-from pcmlp.types import MDP, Policy, World
+from pcmlp.world import RecordedWorld
 
 _CPU_ROUNDS, _CPU_EPISODES = 1, 5  # the exploring policy is evaluated in a fifth of the episodes
 
@@ -87,7 +85,7 @@ def time_parts(run: Run) -> dict[str, Any]:
     collect_s = time.perf_counter() - begun
     physics_s, policy_s = environments.physics_s - physics, environments.policy_s - policy
     begun = time.perf_counter()
-    second = algorithm.iterate(keys, Collected(world.mdp, samples, walked), first.learner, 2)
+    second = algorithm.iterate(keys, RecordedWorld(world.mdp, samples, walked), first.learner, 2)
     jax.block_until_ready(second.metrics)
     stage_s = time.perf_counter() - begun
 
@@ -112,23 +110,3 @@ def time_parts(run: Run) -> dict[str, Any]:
         "log_s": log_s,
         "save_s": save_s,
     }
-
-
-class Collected(World):
-    """A world whose samples were collected before, so that an iteration in it is its stage alone."""
-
-    mdp: MDP
-    samples: Transitions
-    walked: Transitions
-
-    def collect(self, keys: Key[Array, " seeds"], policies: Policy, n: int) -> tuple[Transitions, Transitions]:
-        """Return the samples."""
-        return self.samples, self.walked
-
-    def draw(self, keys: Key[Array, " seeds"], policies: Policy, n: int) -> tuple[Transitions, Transitions]:
-        """Return the samples."""
-        return self.samples, self.walked
-
-    def evaluate(self, keys: Key[Array, " seeds"], policies: Policy, episodes: int) -> Float[Array, "seeds episodes"]:
-        """Raise: nothing is evaluated here."""
-        raise NotImplementedError

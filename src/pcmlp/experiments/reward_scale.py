@@ -75,9 +75,9 @@ def learn_class(job: Job, scale: Scale) -> Rows:
         return []
     sized = scale.apply(job)
     agents = [replace(sized, seeds=(seed,)) for seed in sized.seeds]
-    gpu, processes = find_gpu(), min(len(agents), share.count_cores())  # an agent keeps little more than a core busy
-    if gpu is not None:
-        processes = share.on_gpu(None, gpu, processes * share.GPU_CORES, mps.why_missing()).jobs
+    gpu, cores = find_gpu(), share.count_cores()  # on a CPU, an agent keeps little more than one core busy
+    fitting = cores if gpu is None else share.on_gpu(None, gpu, cores, mps.why_missing()).jobs
+    processes = min(len(agents), fitting)
     with contextlib.ExitStack() as stack:
         if gpu is not None:
             stack.enter_context(share.variables_set(stack.enter_context(share_gpu(gpu, processes))()))

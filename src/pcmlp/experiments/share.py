@@ -21,7 +21,7 @@ _NEW_FRACTION = "XLA_CLIENT_MEM_FRACTION"  # the same in newer versions of JAX, 
 _USABLE = 0.85  # share of the free memory that runs get; CUDA itself and MPS need the rest
 _SEED_GB, _MOST_SEEDS = 0.5, 32  # of a group: memory of each seed, also a guess, and the most seeds
 _GPU_GB, _CPU_GB = 10.0, 2.0  # memory of a run: a guess, to be compared with `peak_memory_mb` in summary.json
-GPU_CORES, _CPU_CORES = 4, 2  # cores that a run keeps busy: physics and compiling, or everything
+_GPU_CORES, _CPU_CORES = 4, 2  # cores that a run keeps busy: physics and compiling, or everything
 _COMPILER_CORES = 8  # cores that a compiler uses
 _ONE = "one process at a time uses the GPU"
 
@@ -46,7 +46,7 @@ def on_gpu(asked: int | None, gpu: Gpu, cores: int, no_mps: str = "") -> Share:
             raise ConfigError(f"--jobs {asked}: {why}; give --jobs 1")
         return Share(1, f"{_ONE}: {why}")
     fits = count_fitting(asked, _USABLE * gpu.free, _GPU_GB, f"{gpu.free:.0f} of {gpu.total:.0f} GB of the GPU")
-    return Share(asked or max(1, min(fits, cores // GPU_CORES)))
+    return Share(asked or max(1, min(fits, cores // _GPU_CORES)))
 
 
 def most_seeds(gpu: Gpu) -> int:
